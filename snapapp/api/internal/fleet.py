@@ -128,9 +128,9 @@ def tell_supervisor(db: Writing, wanted: Telling, who: Who) -> CommandLine:
     shows the result."""
     detail = wanted.model_dump(include={"pool", "amount", "reason"})
     command = commands.send(db, wanted.action, host=wanted.host, source=Source.API, **detail)
-    host = wanted.host or "there is one"
-    audit.write(db, who, f"fleet.{wanted.action}", f"host {host}", detail=detail | {"command": command})
-    return CommandLine.model_validate(commands.one(db, command))
+    sent = commands.one(db, command)
+    audit.write(db, who, f"fleet.{wanted.action}", f"host {sent.host}", detail=detail | {"command": command})
+    return CommandLine.model_validate(sent)
 
 
 @router.get("/commands")

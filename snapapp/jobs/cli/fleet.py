@@ -58,9 +58,10 @@ def tell(db: Db, arguments: Namespace) -> int:
     detail = {"pool": arguments.pool, "amount": getattr(arguments, "amount", None), "reason": arguments.reason}
     with together(db):
         command = commands.send(db, arguments.action, host=arguments.host, source=Source.CLI, **detail)
-        host = arguments.host or "there is one"
-        note(db, f"fleet.{arguments.action}", f"host {host}", detail=detail | {"command": command})
-    sent = commands.one(db, command) if arguments.no_wait else _wait_for_answer(db, command)
+        sent = commands.one(db, command)
+        note(db, f"fleet.{arguments.action}", f"host {sent.host}", detail=detail | {"command": command})
+    if not arguments.no_wait:
+        sent = _wait_for_answer(db, command)
     answer(arguments, sent, _in_words(sent))
     return 0 if sent.status is CommandStatus.EXECUTED or (arguments.no_wait and not sent.status.is_final) else 1
 

@@ -8,7 +8,7 @@ from starlette.testclient import TestClient
 from snapapp.jobs.fleet import commands, store
 from snapapp.jobs.fleet.pool import State
 from snapapp.jobs.fleet.store import Master
-from tests.factory import Db
+from tests.factory import Db, scalar
 from tests.jobs.fleet import standing
 from tests.jobs.fleet.standing import POOL
 
@@ -41,6 +41,7 @@ def test_a_command_is_accepted_and_what_came_of_it_is_told(client: TestClient, d
     assert answer.status_code == 202, answer.json()
     sent = answer.json()
     assert (sent["host"], sent["source"], sent["status"], sent["amount"]) == ("box", "api", "PENDING", 3)
+    assert scalar(db, "SELECT subject FROM job_audit") == "host box"
     [order] = commands.take(db, "box", master.id)
     commands.answer(db, order.id, master.id, f"{POOL}: 2 -> 3")
     shown = client.get(f"{FLEET}/commands/{sent['id']}").json()

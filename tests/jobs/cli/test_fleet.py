@@ -9,7 +9,7 @@ from snapapp.jobs.fleet import commands
 from snapapp.jobs.fleet.pool import State
 from snapapp.jobs.fleet.store import Master
 from tests.commands import Call
-from tests.factory import Db
+from tests.factory import Db, scalar
 from tests.jobs.fleet import standing
 from tests.jobs.fleet.standing import POOL
 
@@ -48,6 +48,7 @@ def test_a_command_is_sent_and_need_not_be_waited_for(call: Call, db: Db, master
     assert (answer.code, answer.out.startswith("box: command 1 waits until ")) == (0, True), answer
     [order] = commands.take(db, "box", master.id)
     assert (order.action, order.pool, order.amount, order.reason, order.source) == ("scale", POOL, 3, "spike", "cli")
+    assert scalar(db, "SELECT subject FROM job_audit") == "host box"
     commands.answer(db, order.id, master.id, f"{POOL}: 2 -> 3")
     assert f"scale {POOL} 3  cli  EXECUTED  {POOL}: 2 -> 3" in call("fleet", "commands").out
 
