@@ -22,8 +22,9 @@ VENDOR = Path(__file__).parent / "vendor"
 AXE = (VENDOR / "axe.min.js").read_text()
 JUDGE = """async (only) => (await axe.run(document, { resultTypes: ["violations"], ...only })).violations.flatMap(
     ({ id, help, nodes }) => nodes.map(({ html }) => `${id}: ${help}: ${html.slice(0, 200)}`))"""
+TARGETS = {"rules": {"target-size": {"enabled": True}}}  # at least 24 pixels, or as much room around: WCAG 2.2
 # By night nothing changes but the colours.
-SCHEMES: dict[Any, dict[str, Any]] = {"light": {}, "dark": {"runOnly": ["color-contrast"]}}
+SCHEMES: dict[Any, dict[str, Any]] = {"light": TARGETS, "dark": {"runOnly": ["color-contrast"]}}
 OPS = ("", "/jobs", "/jobs/{job}", "/queues", "/history", "/schedules", "/workers", "/box", "/costs", "/audit")
 
 
