@@ -38,8 +38,9 @@ export function jobView({ parts: [id], again, go }) {
   const body = make(
     "div", { className: "job", hidden: true },
     make("div", {}, explain, progress, family, timeline, log, panel("What it was given, and what it returned", {}, values)),
-    make("div", {}, panel("Facts", { sql: `SELECT * FROM snap_processing_job WHERE id = ${id} \\gx` }, facts), audit,
+    make("div", {}, panel("Facts", { sql: `SELECT * FROM snap_processing_job WHERE id = ${id} \\gx` }, facts),
       panel("The same in a shell", {}, code(`snapapp jobs show ${id}`))),
+    audit,
   );
 
   async function showJob() {
