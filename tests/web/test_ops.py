@@ -15,7 +15,7 @@ from snapapp.jobs.adding import enqueue_many
 from snapapp.jobs.rows import roster
 from snapapp.jobs.rows.database import connect
 from tests.commands import MEMBER
-from tests.factory import Db, ago, enqueue, hence, make_job, make_jobs, row, running_job, scalar
+from tests.factory import Db, ago, enqueue, hence, make_job, make_jobs, move, row, running_job, scalar
 from tests.jobs.working import until
 from tests.web.conftest import CONTRASTS, DRAWN, HOSTILE, OTHER_SCREENS, Server, get, opened
 
@@ -130,11 +130,16 @@ def test_a_finding_says_what_to_do_and_leads_to_what_it_speaks_of(page: Page, db
 def test_what_happens_now_stands_apart_from_advice_on_the_set_up(page: Page, db: Db) -> None:
     db.execute("INSERT INTO job_limit (key_pattern, max_running) VALUES ('queue:media', 1)")
     runs = make_job(db, "RUNNING", kind="unknown", queue="media", gate="held")
-    make_job(db, kind="unknown", queue="media", gate="held", next_retry_at=ago(minutes=2))
+    held = make_job(db, kind="unknown", queue="media", gate="held", next_retry_at=ago(minutes=2))
     expect(page.locator(".tile").first).to_contain_text("1 due now; full: the limit queue:media")
     found = panel(page, "What the doctor finds")
     found.get_by_role("button", name="Look again").click()
-    expect(found.locator("li", has_text="The limit queue:media lets 1")).to_be_visible()
+    full = found.locator("li", has_text="The limit queue:media lets 1")
+    full.get_by_text("why, and what to do").click()
+    move(db, held, next_retry_at=ago(minutes=4))
+    found.get_by_role("button", name="Look again").click()
+    expect(full).to_contain_text("has been due for 4 min")
+    assert full.locator("details").evaluate(IS_OPEN), "it closed under whoever read it, with each new number"
     expect(found.get_by_role("link", name="limits")).to_have_attribute("href", "/ops/queues")
     expect(found.get_by_role("link", name=f"job {runs}", exact=True)).to_have_attribute("href", f"/ops/jobs/{runs}")
     advice = found.get_by_text("backup", exact=False).first

@@ -4,7 +4,7 @@ import { code } from "/static/code.js";
 import { make, put } from "/static/page.js";
 import {
   FINAL, ask, badge, change, deed, each, folded, jobLink, link, linked, moment, now, number, panel, query, renew,
-  span, sure, table,
+  renewAroundFolds, span, sure, table,
 } from "/static/ops-parts.js";
 import { graphOf } from "/static/ops-graph.js";
 import { deedRow } from "/static/ops-audit.js";
@@ -59,11 +59,11 @@ export function jobView({ parts: [id], again, go }) {
     explain.hidden = !job.explain;
     renew(explain, linked(job.explain ?? ""));
     showProgress(progress, job);
-    keepingFolds(steps, () => stepsOf(job));
+    renewAroundFolds(steps, stepsOf(job));
     renew(facts, factsOf(job));
-    keepingFolds(values, () => valuesOf(job));
+    renewAroundFolds(values, valuesOf(job));
     log.hidden = job.logs.length === 0;
-    keepingFolds(said, () => job.logs.map(lineOf));
+    renewAroundFolds(said, job.logs.map(lineOf));
   }
 
   async function showFamily() {
@@ -86,16 +86,6 @@ export function jobView({ parts: [id], again, go }) {
     element: make("div", {}, make("div", { className: "title" }, title, state, actions), gone, body),
     refresh: () => each([[timeline, showJob], [family, showFamily], [audit, showAudit]]),
   };
-}
-
-/** Replaces what differs of an element's content. A fold stays as whoever reads has left it. */
-function keepingFolds(element, made) {
-  // not while text in it is selected, which may be about to be copied
-  if (element.contains(getSelection().anchorNode) && !getSelection().isCollapsed) return;
-  const were = new Map([...element.querySelectorAll("details")].map((fold) => [fold.dataset.key, fold.open]));
-  const fresh = make("div", {}, ...made());
-  for (const fold of fresh.querySelectorAll("details")) fold.open = were.get(fold.dataset.key) ?? fold.open;
-  renew(element, [...fresh.children]);
 }
 
 // --- actions -------------------------------------------------------------------------------------------------------

@@ -4,7 +4,7 @@ import { code } from "/static/code.js";
 import { make, put } from "/static/page.js";
 import {
   COUNTED, NOT_YET, ask, button, bytes, change, counted, deed, each, endedSince, endedWithin, link, linked, literal, moment, number, panel, query, renew,
-  saidOf, span, speak, sum, sure, table, tile,
+  renewAroundFolds, saidOf, span, speak, sum, sure, table, tile,
 } from "/static/ops-parts.js";
 import { DEPTH_SQL, QUEUE_COLUMNS, pathOf, queueRow } from "/static/ops-queues.js";
 import { pathOf as pathOfSchedule } from "/static/ops-schedules.js";
@@ -88,10 +88,7 @@ export function nowView({ again, go }) {
     const count = (which) => new Set(diagnosis.findings.filter(which).map((its) => its.id)).size;
     seen = { at: lookedAt, urgent: count(isUrgent), noticed: count((its) => its.severity === "notice" && !isOfSetUp(its)) };
     void showHealth(health, seen);
-    const open = new Set([...findings.querySelectorAll("details[open]")].map((fold) => fold.parentElement.textContent));
-    const fresh = make("ul", {}, ...findingsOf(diagnosis, () => look(true).catch(() => again())));
-    for (const item of fresh.querySelectorAll("li")) if (open.has(item.textContent)) item.querySelector("details").open = true;
-    renew(findings, [...fresh.children]);
+    renewAroundFolds(findings, findingsOf(diagnosis, () => look(true).catch(() => again())));
   }
 
   function showQueues(items, full) {
@@ -208,7 +205,9 @@ const isOfSetUp = (its) => its.severity === "notice" && OF_SET_UP.has(its.check)
 
 function adviceOf(items) {
   const words = `advice on how it is set up: ${items.length}`;
-  return make("li", {}, make("details", {}, make("summary", { textContent: words }), make("ul", { className: "findings" }, ...items)));
+  const fold = make("details", {}, make("summary", { textContent: words }), make("ul", { className: "findings" }, ...items));
+  fold.dataset.key = "advice";
+  return make("li", {}, fold);
 }
 
 function finding([its, ...others], fixed) {
@@ -219,6 +218,7 @@ function finding([its, ...others], fixed) {
   if (isUrgent(its) && its.paste) item.append(code(its.paste));
   const inside = isUrgent(its) ? "why" : "why, and what to do";
   const fold = make("details", {}, make("summary", { textContent: others.length ? `${inside}, and ${others.length} more like it` : inside }));
+  fold.dataset.key = its.id;
   for (const text of [its.why, isUrgent(its) ? "" : its.do]) if (text) fold.append(make("p", { textContent: text }));
   if (its.paste && !isUrgent(its)) fold.append(code(its.paste));
   if (its.canFix) fold.append(make("p", { className: "quiet" }, "In a terminal it is ", make("code", { textContent: "snapapp doctor --fix" })));

@@ -210,6 +210,15 @@ export function renew(element, children) {
   if (focused && !focused.isConnected) (focusable(element)[place] ?? focusable(element).at(-1))?.focus({ preventScroll: true });
 }
 
+/** Renews text that somebody may be reading: a fold stays as they left it, and selected text may be about to be
+ *  copied. */
+export function renewAroundFolds(element, children) {
+  if (element.contains(getSelection().anchorNode) && !getSelection().isCollapsed) return;
+  const were = new Map([...element.querySelectorAll("details")].map((fold) => [fold.dataset.key, fold.open]));
+  for (const fold of make("div", {}, ...children).querySelectorAll("details")) fold.open = were.get(fold.dataset.key) ?? fold.open;
+  renew(element, children);
+}
+
 const focusable = (element) => [...element.querySelectorAll("a, button, summary")];
 
 // A view is not repainted while the pointer moves, so that no button moves away under it.
