@@ -73,14 +73,12 @@ function decode(part) {
   }
 }
 
-/** Navigates to another address of /ops. With `replace` the same view changes its filters. */
-function go(address, { replace = false } = {}) {
-  history[replace ? "replaceState" : "pushState"](null, "", address);
+/** Navigates to another address of /ops. */
+function go(address) {
+  history.pushState(null, "", address);
   show();
-  if (!replace) {
-    scrollTo(0, 0);
-    at("view").focus({ preventScroll: true });
-  }
+  scrollTo(0, 0);
+  at("view").focus({ preventScroll: true });
 }
 
 /** Refreshes the view at once after a change. */

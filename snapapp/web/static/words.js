@@ -11,7 +11,7 @@ if (kept) tellServer(kept);
 /** The language: the server's choice on pages that the server makes; otherwise the stored one, that of the address, or
  *  the browser's. */
 export const language = document.documentElement.dataset.said ?? kept ?? new URLSearchParams(location.search).get("lang") ?? (preferred().startsWith("pt") ? "pt" : "en");
-export const locale = language === "pt" ? "pt-BR" : "en";
+const locale = language === "pt" ? "pt-BR" : "en";
 
 /** Sets the cookie by which pages that the server makes have the same language. */
 function tellServer(chosen) {
