@@ -6,7 +6,7 @@ import {
   COUNTED, NOT_YET, ask, button, bytes, change, counted, deed, each, endedSince, endedWithin, link, linked, literal, moment, number, panel, query, renew,
   renewAroundFolds, saidOf, span, speak, sum, sure, table, tile,
 } from "/static/ops-parts.js";
-import { DEPTH_SQL, QUEUE_COLUMNS, pathOf, queueRow } from "/static/ops-queues.js";
+import { DEPTH_SQL, QUEUE_COLUMNS, lastHour, pathOf, queueRow } from "/static/ops-queues.js";
 import { pathOf as pathOfSchedule } from "/static/ops-schedules.js";
 import { many } from "/static/ops-many.js";
 import { plot, plotBars } from "/static/ops-plots.js";
@@ -32,10 +32,6 @@ const GROUPS_SQL = `SELECT kind, job_error_line(last_error) AS error, count(*), 
 const MINUTES_SQL = `SELECT at, completed, failed, cancelled, retried
   FROM job_history WHERE kind = '' AND at > now() - interval '1 hour' ORDER BY at;`;
 
-const PACE_SQL = `SELECT kind, sum(completed) AS completed, sum(failed) AS failed, sum(retried) AS retried
-  FROM job_history WHERE kind <> '' AND at > now() - interval '1 hour' GROUP BY 1 ORDER BY 1;
-SELECT * FROM kind_costs;  -- percentiles of the newest 1,000 of each kind`;
-
 /** How many ended a minute, of the last whole minutes and of what has passed of this one. */
 export function perMinute(items, now) {
   const over = RATE_OVER * 60_000 + (now % 60_000);
@@ -50,11 +46,7 @@ export function nowView({ again, go }) {
   const pace = plot("Ended, minute by minute", { sql: MINUTES_SQL, note: "attempts that ran to their end" }, rate);
   put(pace.from, "an hour ago");
   pace.element.append(make("p", { className: "further" }, link("/ops/history?over=24h", "A day"), link("/ops/history?over=7d", "A week"), link("/ops/history", "Pickup and run time")));
-  const percentiles = table(
-    [["Kind"], ["Completed", "num"], ["Failed", "num"], ["Repeated", "num"], ["Pickup p50", "num"], ["Pickup p99", "num"], ["Run p50", "num"], ["Run p99", "num"]],
-    "No attempt ended within the last hour.",
-  );
-  const times = panel("Pickup and run time, the last hour", { sql: PACE_SQL, note: "as near as buckets tell: a fifth more or less" }, percentiles.element);
+  const times = lastHour("Pickup and run time, the last hour");
   const findings = make("ul", { className: "findings" });
   const doctor = panel("What the doctor finds", {}, findings);
   doctor.querySelector(".head").append(button("Look again", () => look(true).catch(() => again()), { className: "sql" }));
@@ -118,11 +110,6 @@ export function nowView({ again, go }) {
     );
   }
 
-  async function showTimes() {
-    const { items } = await ask("/internal/history/kinds?over=1h");
-    percentiles.fill(items.map(timesRow));
-  }
-
   async function showFailures() {
     const found = await ask("/internal/failures");
     groups.fill(found.items.map((its) => groupRow(its, again)));
@@ -139,11 +126,11 @@ export function nowView({ again, go }) {
       make("h1", { className: "unseen", textContent: "Now" }),
       health, tiles,
       make("div", { className: "two" }, doctor, pace.element),
-      failures, times, depth, tryIt(again),
+      failures, times.element, depth, tryIt(again),
     ),
     async refresh() {
       void showHealth(health, seen);
-      await each([[depth, depthAndTiles], [pace.element, showPace], [failures, showFailures], [times, showTimes], [doctor, () => look()]]);
+      await each([[depth, depthAndTiles], [pace.element, showPace], [failures, showFailures], [times.element, times.show], [doctor, () => look()]]);
     },
   };
 }
@@ -152,15 +139,6 @@ export function nowView({ again, go }) {
 function whereTheyWait(items) {
   if (!sum(items, "retryWait")) return `/ops/jobs${query({ status: "PENDING" })}`;
   return sum(items, "pending") ? "/ops/queues" : `/ops/jobs${query({ status: "RETRY_WAIT" })}`;
-}
-
-function timesRow(its) {
-  const plots = `/ops/history${query({ kind: its.kind })}`;
-  const ended = (status, count) => link(endedSince(HOUR, { kind: its.kind, status }), number(count));
-  return [
-    link(plots, its.kind), ended("COMPLETED", its.completed), ended("FAILED", its.failed), link(`${REPEATED}&kind=${encodeURIComponent(its.kind)}`, number(its.retried)),
-    ...[its.wait.p50, its.wait.p99, its.run.p50, its.run.p99].map((took) => (took === null ? "" : link(plots, span(took)))),
-  ];
 }
 
 function groupRow(its, again) {

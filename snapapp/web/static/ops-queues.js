@@ -5,8 +5,10 @@ import {
   ask, change, counted, deed, each, endedSince, link, number, panel, paused, query, span, sum, sure, table,
 } from "/static/ops-parts.js";
 
+const HOUR = 3_600_000; // ms
 const HOUR_SQL = `SELECT kind, sum(completed) AS completed, sum(failed) AS failed, sum(cancelled) AS cancelled, sum(retried) AS retried
-  FROM job_history WHERE kind <> '' AND at > now() - interval '1 hour' GROUP BY 1 ORDER BY 1;`;
+  FROM job_history WHERE kind <> '' AND at > now() - interval '1 hour' GROUP BY 1 ORDER BY 1;
+SELECT * FROM kind_costs;  -- percentiles of the newest 1,000 of each kind`;
 const EVERY = 3000; // ms between two looks
 
 export const DEPTH_SQL = `SELECT * FROM queue_overview;
@@ -28,25 +30,17 @@ export function queuesView({ again }) {
     QUEUE_COLUMNS,
     "Nothing waits, runs or failed, and no queue is paused.",
   );
-  const kinds = table(
-    [["Kind"], ["Completed", "num"], ["Failed", "num"], ["Cancelled", "num"], ["Retried", "num"], ["Pickup p50", "num"], ["Run p50", "num"]],
-    "No attempt ended within the last hour.",
-  );
   const limits = table(
     [["Limit"], ["At once", "num"], ["A second", "num"], ["Burst", "num"], ["Running", "num"], ["Keys", "num"], ["Full", "num"]],
     "There is no limit: snapapp limits set makes one.",
   );
   const depth = panel("Queues", { sql: DEPTH_SQL }, queues.element);
-  const pace = panel("The last hour, by kind", { sql: HOUR_SQL }, kinds.element);
+  const pace = lastHour("The last hour, by kind");
   const rules = panel("Limits", { sql: LIMITS_SQL }, limits.element);
 
   const showQueues = async () => {
     const { items } = await ask("/internal/queues");
     queues.fill(items.map((its) => queueRow(its, sum(items, "running"), sum(items, "failed"), again)));
-  };
-  const showKinds = async () => {
-    const { items } = await ask("/internal/history/kinds?over=1h");
-    kinds.fill(items.map(kindRow));
   };
   const showLimits = async () => {
     const { items } = await ask("/internal/limits");
@@ -55,18 +49,28 @@ export function queuesView({ again }) {
   return {
     title: "Queues",
     every: EVERY,
-    element: make("div", {}, make("h1", { textContent: "Queues and limits" }), depth, pace, rules),
-    refresh: () => each([[depth, showQueues], [pace, showKinds], [rules, showLimits]]),
+    element: make("div", {}, make("h1", { textContent: "Queues and limits" }), depth, pace.element, rules),
+    refresh: () => each([[depth, showQueues], [pace.element, pace.show], [rules, showLimits]]),
   };
 }
 
+/** The panel of what each kind did in the last hour, and the function that asks for it. */
+export function lastHour(title) {
+  const kinds = table(
+    [["Kind"], ["Completed", "num"], ["Failed", "num"], ["Cancelled", "num"], ["Repeated", "num"], ["Pickup p50", "num"], ["Pickup p99", "num"], ["Run p50", "num"], ["Run p99", "num"]],
+    "No attempt ended within the last hour.",
+  );
+  const element = panel(title, { sql: HOUR_SQL, note: "as near as buckets tell: a fifth more or less" }, kinds.element);
+  return { element, show: async () => kinds.fill((await ask("/internal/history/kinds?over=1h")).items.map(kindRow)) };
+}
+
 function kindRow(its) {
-  const ended = (status, count) => link(endedSince(3_600_000, { kind: its.kind, status }), number(count));
   const plots = `/ops/history${query({ kind: its.kind })}`;
-  const took = (milliseconds) => (milliseconds === null ? "" : link(plots, span(milliseconds)));
+  const ended = (status, count) => link(endedSince(HOUR, { kind: its.kind, status }), number(count));
   return [
-    link(plots, its.kind), ended("COMPLETED", its.completed), ended("FAILED", its.failed),
-    ended("CANCELLED", its.cancelled), link(plots, number(its.retried)), took(its.wait.p50), took(its.run.p50),
+    link(plots, its.kind), ended("COMPLETED", its.completed), ended("FAILED", its.failed), ended("CANCELLED", its.cancelled),
+    link(`/ops/jobs${query({ status: "RETRY_WAIT", kind: its.kind })}`, number(its.retried)),
+    ...[its.wait.p50, its.wait.p99, its.run.p50, its.run.p99].map((took) => (took === null ? "" : link(plots, span(took)))),
   ];
 }
 
