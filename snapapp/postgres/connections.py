@@ -1,9 +1,7 @@
 """The product's own connections to the database: the web's pool, and one for a command."""
 
-import os
-import socket
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from typing import Any
 
 import psycopg
@@ -11,7 +9,7 @@ import sqlalchemy
 from sqlalchemy import Engine, event
 from sqlalchemy.orm import Session
 
-from snapapp.jobs.rows.database import open_connection, sqlalchemy_url
+from snapapp.jobs.rows.database import cut, open_connection, sqlalchemy_url
 from snapapp.postgres.database import session
 from snapapp.settings.table import Settings
 
@@ -51,18 +49,11 @@ def web_engine(url: str, settings: Settings) -> Iterator[Engine]:
     finally:
         engine.dispose()
         for connection in list(lines):
-            _cut(connection)
+            cut(connection)
 
 
 def _connect(_dialect: object, _record: object, arguments: Any, parameters: Any) -> psycopg.Connection[Any]:
     return open_connection(*arguments, settings=_SETTINGS, **parameters)
-
-
-def _cut(connection: psycopg.Connection[Any]) -> None:
-    """Shuts the socket down without psycopg, because another thread may be using the connection: that thread then sees
-    it closed by the server."""
-    with suppress(OSError, psycopg.Error), socket.socket(fileno=os.dup(connection.fileno())) as line:
-        line.shutdown(socket.SHUT_RDWR)
 
 
 @contextmanager

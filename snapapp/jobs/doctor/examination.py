@@ -2,11 +2,9 @@
 server stops answering. A check that fails becomes a finding too."""
 
 import logging
-import os
-import socket
 import threading
 from collections.abc import Collection, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import replace
 from datetime import timedelta
 from time import monotonic
@@ -25,7 +23,7 @@ from snapapp.jobs.doctor.finding import (
     one_line,
     role_of,
 )
-from snapapp.jobs.rows.database import ENCODING, Line, Row
+from snapapp.jobs.rows.database import ENCODING, Line, Row, cut
 
 _log = logging.getLogger(__name__)
 
@@ -128,20 +126,13 @@ def _run(check: Check, line: Line, house: House, limits: Limits) -> list[Finding
 @contextmanager
 def _cut_after(db: psycopg.Connection[Row], seconds: float) -> Iterator[None]:
     """Closes the connection from this side after the deadline, in case the server hangs and does not keep its own."""
-    handle = socket.socket(fileno=os.dup(db.fileno()))
-    timer = threading.Timer(seconds, _cut, [handle])
+    timer = threading.Timer(seconds, cut, [db])
     timer.daemon = True
     timer.start()
     try:
         yield
     finally:
         timer.cancel()
-        handle.close()
-
-
-def _cut(handle: socket.socket) -> None:
-    with suppress(OSError):
-        handle.shutdown(socket.SHUT_RDWR)
 
 
 def _not_visible(error: psycopg.Error, role: str) -> Finding:

@@ -1,7 +1,9 @@
 """Opens the worker's own connections and runs statements, on these or on the caller's. The worker's are autocommit,
 have timeouts on client and server, and depend on no session state, so that a pooler may stand between."""
 
+import os
 import re
+import socket
 import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -243,6 +245,13 @@ def row_by_row(
     middle = len(rows) // 2
     halves = (rows[:middle], rows[middle:])
     return [result for half in halves for result in row_by_row(write, half, refused, can_wait=can_wait)]
+
+
+def cut(connection: Connection[Any]) -> None:
+    """Shuts the socket below psycopg, because another thread may be using the connection: to that thread it looks as if
+    the server had hung up."""
+    with suppress(OSError, psycopg.Error), socket.socket(fileno=os.dup(connection.fileno())) as line:
+        line.shutdown(socket.SHUT_RDWR)
 
 
 class Line:

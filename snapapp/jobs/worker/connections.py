@@ -2,11 +2,9 @@
 statements that it runs on them are cancelled."""
 
 import asyncio
-import os
-import socket
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING, Any, cast
@@ -17,6 +15,7 @@ from psycopg.pq import TransactionStatus
 from snapapp.jobs.context import Within
 from snapapp.jobs.errors import JobInterrupted, JobsError, NoConnection
 from snapapp.jobs.model import Job
+from snapapp.jobs.rows.database import cut
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection, Engine
@@ -58,14 +57,13 @@ class Loan:
             pause = min(_LONGEST_PAUSE, 2 * pause)
 
     def cut(self) -> bool:
-        """Shuts the socket below psycopg, which the job's thread is using at this moment: to the thread it looks as if
-        the server had hung up. False when no statement runs: the job is refused its next statement instead."""
+        """Cuts the connection, which the job's thread is using at this moment. False when no statement runs: the job is
+        refused its next statement instead."""
         with self._turn:
             if self._is_without_statement():
                 return False
             self.was_cancelled = True
-            with suppress(OSError, psycopg.Error), socket.socket(fileno=os.dup(self._driver.fileno())) as line:
-                line.shutdown(socket.SHUT_RDWR)
+            cut(self._driver)
             return True
 
     def _cancel(self) -> bool:
