@@ -18,7 +18,6 @@ from snapapp.storage import Local, Room, Storage, keys
 from snapapp.storage.s3 import S3
 
 _BEFORE_ANY_ATTEMPT = 0
-_BLOCK = 2**20
 
 
 Artefact = dict[str, Any]
@@ -83,14 +82,12 @@ class Archive:
         return None
 
     def _put(self, key: str, prefix: str, name: str) -> Artefact:
-        digest = hashlib.sha256()
         with self.old.open(key) as source:
-            while block := source.read(_BLOCK):
-                digest.update(block)
+            sha256 = hashlib.file_digest(source, "sha256").hexdigest()
             source.seek(0)
             if not self.ours.exists(prefix + name):
                 self.ours.put(prefix + name, source)
-            return {"file_name": name, "sha256": digest.hexdigest(), "size_bytes": source.stored.size}
+            return {"file_name": name, "sha256": sha256, "size_bytes": source.stored.size}
 
 
 def archive_of(media: str, settings: Settings) -> Archive:

@@ -23,7 +23,6 @@ from snapapp.storage.uploads import Received
 LASTS = timedelta(days=1)  # an upload expires so long after its last byte
 _BYTES, _ABOUT = "bytes", "about"  # the files in an upload's folder
 _LOOK_EVERY = 16 * MB  # bytes between two checks of the disk's free space
-_READ = 4 * MB
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,8 +245,5 @@ def _folders(folder: Path) -> Iterator[Path]:
 
 
 def _sha256(file: Path) -> str:
-    digest = hashlib.sha256()
     with file.open("rb") as stream:
-        while piece := stream.read(_READ):
-            digest.update(piece)
-    return digest.hexdigest()
+        return hashlib.file_digest(stream, "sha256").hexdigest()
