@@ -11,7 +11,6 @@ from snapapp.api.http.routers import InternalRouter
 from snapapp.api.http.schema import HIGHEST_ID, Number, Sent, Shown, Text
 from snapapp.api.http.strict_json import StrictRoute
 from snapapp.api.internal.jobs.many import Refusal, WhichFailed, discarded, witnessed
-from snapapp.jobs.model import Status
 from snapapp.jobs.rows.people import bulk, failures
 
 router = InternalRouter(prefix="/internal/failures", tags=["jobs"], route_class=StrictRoute)
@@ -83,7 +82,7 @@ def step(db: Reading, wanted: Stepping, who: Who) -> Stepped:
     """Counts, retries or discards the next dead letters, a hundred in a transaction."""
     up_to = failures.newest(db) if wanted.up_to is None else wanted.up_to
     most = failures.WINDOW if wanted.preview is not False else failures.STEP
-    window = failures.step(db, wanted.filter.narrowed(Status.FAILED), after=wanted.after or 0, up_to=up_to, limit=most)
+    window = failures.step(db, wanted.filter.narrowed, after=wanted.after or 0, up_to=up_to, limit=most)
     done, refused = bulk.Answers({}, {}) if wanted.preview is not False else _change(db, wanted, window.ids, who)
     return Stepped(
         matching=len(window.ids),

@@ -1,7 +1,8 @@
 """POST /internal/jobs/bulk: retries, cancels, discards or replays all jobs that match."""
 
 from collections.abc import Collection
-from typing import Annotated, Any, Literal, Self
+from dataclasses import replace
+from typing import Annotated, Any, ClassVar, Literal, Self
 from uuid import UUID, uuid4
 
 from fastapi import Body
@@ -62,6 +63,7 @@ class _Which(Sent):
     """A filter for jobs. An unknown field is refused, because ignoring it would make the filter wider."""
 
     model_config = ConfigDict(extra="forbid", json_schema_extra=_NARROWED_OR_ALL)
+    by_default: ClassVar[Status | None] = Status.FAILED  # the status where none is named; None: those that wait
 
     kind: Name | None = Field(None, examples=["demo.fail"])
     queue: Name | None = None
@@ -76,15 +78,16 @@ class _Which(Sent):
 
     @model_validator(mode="after")
     def _says_what_it_means(self) -> Self:
-        is_narrow = not self.narrowed(None).is_open
+        is_narrow = not replace(self.narrowed, status=None).is_open
         if not self.all and not is_narrow:
             raise ValueError('name a kind, a queue, a tenant, …; if every job is meant, say "all": true')
         if self.all and is_narrow:
             raise ValueError('"all": true and a kind, a queue, a tenant, … do not go together')
         return self
 
-    def narrowed(self, status: Status | None) -> Filter:
-        age = span(self.older_than_ms)
+    @property
+    def narrowed(self) -> Filter:
+        status, age = getattr(self, "status", None) or self.by_default, span(self.older_than_ms)
         within = (self.finished_from, self.finished_until)
         return Filter(status, self.kind, self.queue, self.tenant, self.error, age, self.hash, self.error_line, *within)
 
@@ -94,6 +97,7 @@ class WhichFailed(_Which):
 
 
 class WhichOver(_Which):
+    by_default = Status.COMPLETED
     status: Literal[Status.COMPLETED, Status.FAILED, Status.CANCELLED] | None = Field(
         None, description="Default COMPLETED."
     )
@@ -104,6 +108,7 @@ class WhichEnded(_Which):
 
 
 class WhichLive(_Which):
+    by_default = None
     status: Literal[Status.PENDING, Status.RETRY_WAIT, Status.RUNNING] | None = Field(
         None, description="By default both that wait: PENDING and RETRY_WAIT."
     )
@@ -122,10 +127,6 @@ class RetryMany(_Many):
     action: Literal["retry"]
     filter: WhichEnded
 
-    @property
-    def which(self) -> Filter:
-        return self.filter.narrowed(self.filter.status or Status.FAILED)
-
     def step(self, db: Reading, ids: list[int], witness: bulk.Witness) -> bulk.Answers:
         return bulk.retry(db, ids, witness=witness)
 
@@ -135,10 +136,6 @@ class CancelMany(_Many):
 
     action: Literal["cancel"]
     filter: WhichLive
-
-    @property
-    def which(self) -> Filter:
-        return self.filter.narrowed(self.filter.status)
 
     def step(self, db: Reading, ids: list[int], witness: bulk.Witness) -> bulk.Answers:
         return bulk.cancel(db, ids, witness=witness)
@@ -151,10 +148,6 @@ class DiscardMany(_Many):
     filter: WhichFailed
     reason: Text = Field(description="Why; it becomes their last error.", examples=["of no use"])
 
-    @property
-    def which(self) -> Filter:
-        return self.filter.narrowed(Status.FAILED)
-
     def step(self, db: Reading, ids: list[int], witness: bulk.Witness) -> bulk.Answers:
         return bulk.discard(db, ids, discarded(self.reason), witness=witness)
 
@@ -164,10 +157,6 @@ class ReplayMany(_Many):
 
     action: Literal["replay"]
     filter: WhichOver
-
-    @property
-    def which(self) -> Filter:
-        return self.filter.narrowed(self.filter.status or Status.COMPLETED)
 
     def step(self, db: Reading, ids: list[int], witness: bulk.Witness) -> bulk.Answers:
         return bulk.replay(db, ids, witness=witness)
@@ -202,7 +191,7 @@ class BulkAnswer(Shown):
 def change_many(db: Reading, wanted: Annotated[_Change, Body(discriminator="action")], who: Who) -> BulkAnswer:
     """Retries, cancels, discards or replays all jobs that match, a hundred in a transaction. By default it is a
     preview, which counts, shows some, and changes nothing."""
-    matches = lists.matching(db, wanted.which, wanted.limit or 1000)
+    matches = lists.matching(db, wanted.filter.narrowed, wanted.limit or 1000)
     if wanted.preview is not False:
         sample = lines(views.lines(db, sorted(matches.ids)[-_SAMPLE:]))
         return _answer(wanted.action, matches, None, sample)
