@@ -308,8 +308,8 @@ def refused(db: psycopg.Connection[Any], by: Claimant, kinds: Sequence[str], bes
 # The row comparison alone would not end the scan before version 18.
 _FIRST_BEFORE = """
 SELECT its.queue, its.kind, its.priority, first.due, first.id
-  FROM unnest(%(queues)s::text[], %(kinds)s::text[], %(priorities)s::integer[], %(dues)s::timestamptz[],
-              %(ids)s::bigint[]) AS its (queue, kind, priority, due, id)
+  FROM unnest(%(its_queue)s::text[], %(its_kind)s::text[], %(its_priority)s::integer[], %(due)s::timestamptz[],
+              %(id)s::bigint[]) AS its (queue, kind, priority, due, id)
  CROSS JOIN LATERAL (
     SELECT CASE WHEN job.next_retry_at >= '1900-01-01Z' THEN job.next_retry_at END AS due, job.id
       FROM snap_processing_job AS job
@@ -323,15 +323,8 @@ SELECT its.queue, its.kind, its.priority, first.due, first.id
 def first_before(db: Db, marks: Mapping[Head, Bookmark]) -> dict[Head, Bookmark | None]:
     """Of the heads in which a job waits before the bookmark: a bookmark just before the first of them. None: it is due
     before any time that a bookmark can name."""
-    heads = list(marks)
-    parameters = {
-        "queues": [head.queue for head in heads],
-        "kinds": [head.kind for head in heads],
-        "priorities": [head.priority for head in heads],
-        "dues": [marks[head].due for head in heads],
-        "ids": [marks[head].id for head in heads],
-    }
-    rows = run_prepared(db, _FIRST_BEFORE, parameters)
+    its = {"due": [mark.due for mark in marks.values()], "id": [mark.id for mark in marks.values()]}
+    rows = run_prepared(db, _FIRST_BEFORE, _columns("its", [*marks]) | its)
     return {Head(*row[:3]): None if row[3] is None else Bookmark(row[3], row[4] - 1) for row in rows}
 
 
@@ -366,8 +359,6 @@ def parents(db: Db, job_id: int) -> bytes:
 
 def _parameters(by: Claimant, wanted: Sequence[Wanted], look: Look) -> dict[str, Any]:
     bookmarked = sorted(look.bookmarks)
-    begins = [look.begin, *bookmarked]
-    ends = [*bookmarked, look.end]
     marks = [look.bookmarks[head] for head in bookmarked]
     return {
         "worker": by.worker,
@@ -378,14 +369,10 @@ def _parameters(by: Claimant, wanted: Sequence[Wanted], look: Look) -> dict[str,
         "at_most": [one.at_most for one in wanted],
         "at_once": [one.at_once for one in wanted],
         "let_in": sum({one.executor: one.at_most for one in wanted}.values()),
-        "from_queue": [head.queue for head in begins],
-        "from_kind": [head.kind for head in begins],
-        "from_priority": [head.priority for head in begins],
+        **_columns("from", [look.begin, *bookmarked]),
         "after": ["-infinity", *(mark.due.isoformat() for mark in marks)],
         "after_id": [0, *(mark.id for mark in marks)],
-        "until_queue": [head.queue for head in ends],
-        "until_kind": [head.kind for head in ends],
-        "until_priority": [head.priority for head in ends],
+        **_columns("until", [*bookmarked, look.end]),
         "heads": HEADS_AT_ONCE,
         "has_rules": look.has_rules,
         "is_idle": look.is_idle,
@@ -396,6 +383,11 @@ def _parameters(by: Claimant, wanted: Sequence[Wanted], look: Look) -> dict[str,
         "turn_kind": [kind for _, kind, _ in look.turns],
         "turn_lane": [lane for _, _, lane in look.turns],
     }
+
+
+def _columns(name: str, heads: Sequence[Head]) -> dict[str, Any]:
+    """The heads as the parameters `name`_queue, `name`_kind and `name`_priority."""
+    return {f"{name}_{column}": [getattr(head, column) for head in heads] for column in Head._fields}
 
 
 def _claimed(rows: list[tuple[Any, ...]], at: datetime, summary: Any) -> Claimed:
