@@ -1,6 +1,7 @@
 """The `snapapp` command. The code of a command is imported when it runs, so that `--help` answers at once."""
 
 import os
+import signal
 import sys
 from argparse import Namespace
 from collections.abc import Sequence
@@ -98,8 +99,8 @@ def _run(arguments: Namespace) -> int:
         sys.stdout.write(completion.script(arguments.shell, parser_for([ALL])))
         return 0
     from snapapp import logs
-    from snapapp.cli import interrupted
     from snapapp.cli.explanation import explanation
+    from snapapp.jobs.os.signals import handled
     from snapapp.settings.loading import from_environment
     from snapapp.settings.table import LogLevel
 
@@ -110,7 +111,9 @@ def _run(arguments: Namespace) -> int:
         if arguments.command not in _LOGS:
             logs.begin(settings, at_least=LogLevel.WARNING)
         module, _, run = _PLACES[arguments.command].partition(".")
-        with nullcontext() if arguments.command in _LOGS else interrupted.by_signals():
+        # ended as by Ctrl-C, so that an embedded server is stopped where nobody else uses it, and no file is left half made
+        interrupted = handled(signal.default_int_handler, signal.SIGTERM, signal.SIGHUP)
+        with nullcontext() if arguments.command in _LOGS else interrupted:
             code: int = getattr(import_module(f"snapapp.cli.{module}"), run)(arguments, settings)
         return code
     except BrokenPipeError:

@@ -9,9 +9,8 @@ from psycopg import ProgrammingError
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from snapapp.errors import PostgresError
+from snapapp.jobs.os.signals import handled
 from snapapp.postgres.binaries import program
-
-_FOR_PSQL = (signal.SIGINT, signal.SIGHUP)
 
 # The bundled libtinfo does not look in the folders where Debian keeps the common terminals.
 _TERMINFO = "/etc/terminfo:/lib/terminfo:/usr/lib/terminfo:/usr/share/terminfo"
@@ -34,12 +33,8 @@ def run_psql(url: str, arguments: Sequence[str] = ()) -> int:
 
     psql runs as a child instead of by exec, because the share in the embedded server belongs to this process."""
     # psql handles Ctrl-C and the end of the terminal; this process ends after it, and then gives its share back.
-    before = {number: signal.signal(number, lambda _number, _frame: None) for number in _FOR_PSQL}
-    try:
+    with handled(lambda _number, _frame: None, signal.SIGINT, signal.SIGHUP):
         return subprocess.run([*psql_argv(url), *arguments], env=environment(url), check=False).returncode
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 def environment(url: str) -> dict[str, str]:

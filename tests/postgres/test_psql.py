@@ -2,6 +2,7 @@
 
 import os
 import pty
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -9,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from snapapp.errors import PostgresError
+from snapapp.jobs.os.signals import handled
 from snapapp.postgres import psql_argv, run_psql
 from snapapp.postgres import start as start_server
 from tests.postgres.clusters import ENVIRONMENT
@@ -18,7 +20,9 @@ def test_psql_answers(data_dir: Path, capfd: pytest.CaptureFixture[str]) -> None
     with start_server(data_dir, create=False) as started:
         assert run_psql(started.url, ["-Atc", "SELECT 6 * 7"]) == 0
         assert run_psql(started.url, ["-c", "SELECT nonsense"]) == 1
-    assert capfd.readouterr().out == "42\n"
+        with handled(signal.SIG_IGN, signal.SIGHUP):  # as nohup does: a statement that takes hours is left to run
+            assert run_psql(started.url, ["-c", r"\! kill -HUP $PPID", "-Atc", "SELECT 43"]) == 0
+    assert capfd.readouterr().out == "42\n43\n"
 
 
 def test_psql_talks_in_a_terminal(data_dir: Path) -> None:

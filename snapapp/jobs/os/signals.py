@@ -14,6 +14,21 @@ Handler = Callable[[int, FrameType | None], Any] | int | signal.Handlers | None
 ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
+@contextmanager
+def handled(by: Handler, *numbers: signal.Signals) -> Iterator[None]:
+    """Within this block these signals have this handler. SIGHUP that is ignored stays so: nohup started the process."""
+    before = {number: signal.signal(number, by) for number in numbers if not _is_left_to_nohup(number)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _is_left_to_nohup(number: signal.Signals) -> bool:
+    return number is signal.SIGHUP and signal.getsignal(number) is signal.SIG_IGN
+
+
 class Signals:
     """Notes SIGTERM, SIGINT and SIGHUP, and the signals in `besides`."""
 
@@ -30,9 +45,8 @@ class Signals:
         os.set_blocking(self._bell, False)
         self._bell_before = signal.set_wakeup_fd(self._bell, warn_on_full_buffer=False)
         for number in self._numbers:
-            if number is signal.SIGHUP and signal.getsignal(number) is signal.SIG_IGN:
-                continue  # started by nohup: keep ignoring it
-            self._before[number] = signal.signal(number, self._note)
+            if not _is_left_to_nohup(number):
+                self._before[number] = signal.signal(number, self._note)
         return self
 
     def __exit__(self, *_: object) -> None:
