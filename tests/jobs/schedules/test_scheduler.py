@@ -43,12 +43,10 @@ def test_the_first_slot_is_after_the_creation(db: Db, known: Registry, looker: C
 
 @pytest.mark.both_servers_at_length
 def test_a_slot_is_fired_with_its_job_and_everything_that_was_declared(
-    db: Db, known: Registry, looker: Callable[..., Looker]
+    db: Db, scheduled: Callable[..., Looker]
 ) -> None:
     """R41: the job and the note that the slot is done are one transaction."""
-    known.scheduled(every=HOUR, name="its", queue="media", max_attempts=7, payload={"a": 1})(work)
-    one = looker(known)
-    one.look()
+    one = scheduled(every=HOUR, queue="media", max_attempts=7, payload={"a": 1})
     move_back(db, HOUR)
     one.look()
     [(slot, outcome, why, job_id)] = ledger(db)
@@ -88,13 +86,9 @@ def test_of_many_that_look_at_once_one_fires(db: Db, known: Registry, looker: Ca
         assert max(Counter(payloads(db)).values()) == 1
 
 
-def test_whoever_settles_slots_that_are_settled_changes_nothing(
-    db: Db, known: Registry, looker: Callable[..., Looker]
-) -> None:
+def test_whoever_settles_slots_that_are_settled_changes_nothing(db: Db, scheduled: Callable[..., Looker]) -> None:
     """FB5: what the loser of a race holds in its hands."""
-    known.scheduled(every=HOUR, name="its")(work)
-    one = looker(known)
-    one.look()
+    one = scheduled(every=HOUR)
     move_back(db, HOUR)
     [stale] = schedule_ledger.look(db, ["its"], "worker")
     one.look()
@@ -120,13 +114,11 @@ def test_a_worker_ahead_of_the_databases_clock_fires_nothing(
     [("skip", 0), ("once", 1), ("all", 10)],
 )
 def test_after_an_absence_every_slot_stands_in_the_ledger(
-    db: Db, known: Registry, looker: Callable[..., Looker], missed: Any, run: int
+    db: Db, missed: Any, run: int, scheduled: Callable[..., Looker]
 ) -> None:
     """R41."""
     elsewhere = f"Etc/GMT{datetime.now(UTC).hour - 12:+}"  # where it is about noon, so that the last midnight is past
-    known.scheduled(cron="0 0 * * *", tz=elsewhere, name="its", missed=missed)(work)
-    one = looker(known)
-    one.look()
+    one = scheduled(cron="0 0 * * *", tz=elsewhere, missed=missed)
     move_back(db, timedelta(days=29))
     one.look()
     assert [slot for slot, *_ in ledger(db)] == all_slots(db)
@@ -138,12 +130,10 @@ def test_after_an_absence_every_slot_stands_in_the_ledger(
 
 @pytest.mark.parametrize(("missed", "run"), [("skip", 1), ("once", 1), ("all", 1000)])
 def test_of_a_very_long_absence_only_the_newest_slots_are_written_down_one_by_one(
-    db: Db, known: Registry, looker: Callable[..., Looker], missed: Any, run: int
+    db: Db, missed: Any, run: int, scheduled: Callable[..., Looker]
 ) -> None:
     """Two and a half million seconds of a month were inserted, and all but 10,000 deleted again."""
-    known.scheduled(every=SECOND, name="its", missed=missed, at_most=1000)(work)
-    one = looker(known)
-    one.look()
+    one = scheduled(every=SECOND, missed=missed, at_most=1000)
     forget_what_fired(db)
     move_back(db, 2 * HOUR)
     assert one.look() > 0.0
@@ -165,11 +155,9 @@ def test_of_a_spec_that_changes_after_a_long_absence_only_the_newest_slots_are_w
     assert len(ledger(db)) == 1000
 
 
-def test_a_clock_that_is_set_back_fires_no_slot_again(db: Db, known: Registry, looker: Callable[..., Looker]) -> None:
+def test_a_clock_that_is_set_back_fires_no_slot_again(db: Db, scheduled: Callable[..., Looker]) -> None:
     """FB1: seen from a database that is an hour behind, the slots that were settled lie ahead."""
-    known.scheduled(every=SECOND, name="its")(work)
-    one = looker(known)
-    one.look()
+    one = scheduled(every=SECOND)
     before = ledger(db)  # a second may have begun during the look
     db.execute("UPDATE job_schedule SET settled_until = clock_timestamp() + interval '1 hour'")
     assert one.look() == scheduler.LOOK_EVERY
@@ -179,12 +167,10 @@ def test_a_clock_that_is_set_back_fires_no_slot_again(db: Db, known: Registry, l
 @pytest.mark.parametrize("column", ["settled_until", "paused_at"])
 @pytest.mark.parametrize("time", ["infinity", "-infinity", "9999-12-31 23:59:59Z"])
 def test_a_time_that_python_cannot_read_is_refused(
-    db: Db, known: Registry, looker: Callable[..., Looker], column: str, time: str
+    db: Db, column: str, time: str, scheduled: Callable[..., Looker]
 ) -> None:
     """Somebody writes it by hand to stop a schedule for good. No worker could read any schedule beside it."""
-    known.scheduled(every=SECOND, name="its")(work)
-    one = looker(known)
-    one.look()
+    one = scheduled(every=SECOND)
     with pytest.raises(psycopg.errors.CheckViolation, match="times_are_moments"):
         db.execute(f"UPDATE job_schedule SET {column} = %s", [time])
     one.look()
@@ -196,12 +182,8 @@ def test_an_interval_of_nothing_is_no_spec_and_hides_no_other_schedule(db: Db) -
     assert [each.next_slot is None for each in views.schedules(db)] == [True, False]
 
 
-def test_while_its_job_has_not_ended_a_schedule_is_skipped(
-    db: Db, known: Registry, looker: Callable[..., Looker]
-) -> None:
-    known.scheduled(every=SECOND, name="its")(work)
-    one = looker(known)
-    one.look()
+def test_while_its_job_has_not_ended_a_schedule_is_skipped(db: Db, scheduled: Callable[..., Looker]) -> None:
+    one = scheduled(every=SECOND)
     move_back(db, SECOND)
     one.look()
     [job_id] = statuses(db)
@@ -215,12 +197,8 @@ def test_while_its_job_has_not_ended_a_schedule_is_skipped(
     until(lambda: one.look() >= 0 and len(statuses(db)) == 2)
 
 
-def test_a_job_that_a_person_started_since_hides_none_that_still_runs(
-    db: Db, known: Registry, looker: Callable[..., Looker]
-) -> None:
-    known.scheduled(every=HOUR, name="its")(work)
-    one = looker(known)
-    one.look()
+def test_a_job_that_a_person_started_since_hides_none_that_still_runs(db: Db, scheduled: Callable[..., Looker]) -> None:
+    one = scheduled(every=HOUR)
     move_back(db, HOUR)
     one.look()
     [runs_long] = statuses(db)
@@ -234,10 +212,8 @@ def test_a_job_that_a_person_started_since_hides_none_that_still_runs(
     assert list(statuses(db)) == [runs_long, by_a_person]
 
 
-def test_with_overlap_it_fires_whatever_still_runs(db: Db, known: Registry, looker: Callable[..., Looker]) -> None:
-    known.scheduled(every=SECOND, name="its", overlap=True)(work)
-    one = looker(known)
-    one.look()
+def test_with_overlap_it_fires_whatever_still_runs(db: Db, scheduled: Callable[..., Looker]) -> None:
+    one = scheduled(every=SECOND, overlap=True)
     until(lambda: one.look() >= 0 and len(statuses(db)) >= 2)
     assert outcomes(db)["skipped"] == 0
 
@@ -261,12 +237,8 @@ def test_what_is_wrong_with_one_schedule_is_no_trouble_of_the_others(
 
 
 @pytest.mark.both_servers_at_length
-def test_the_slots_of_a_pause_are_skipped_with_its_reason(
-    db: Db, known: Registry, looker: Callable[..., Looker]
-) -> None:
-    known.scheduled(every=SECOND, name="its")(work)
-    one = looker(known)
-    one.look()
+def test_the_slots_of_a_pause_are_skipped_with_its_reason(db: Db, scheduled: Callable[..., Looker]) -> None:
+    one = scheduled(every=SECOND)
     views.pause(db, "its", "the printer burns")
     until(lambda: one.look() >= 0 and len(ledger(db)) >= 2)
     assert {(outcome, why) for _, outcome, why, _ in ledger(db)} == {("skipped", "paused: the printer burns")}
@@ -277,12 +249,8 @@ def test_the_slots_of_a_pause_are_skipped_with_its_reason(
     assert [slot for slot, *_ in ledger(db)] == all_slots(db)
 
 
-def test_slots_of_a_pause_that_nobody_saw_are_not_made_up_for(
-    db: Db, known: Registry, looker: Callable[..., Looker]
-) -> None:
-    known.scheduled(every=HOUR, name="its")(work)
-    one = looker(known)
-    one.look()
+def test_slots_of_a_pause_that_nobody_saw_are_not_made_up_for(db: Db, scheduled: Callable[..., Looker]) -> None:
+    one = scheduled(every=HOUR)
     views.pause(db, "its")
     db.execute("UPDATE job_schedule SET paused_at = paused_at - interval '5 hours'")
     views.resume(db, "its")
@@ -338,13 +306,9 @@ def test_people_read_and_change_schedules_on_either_carrier(
 
 
 @pytest.mark.both_servers_at_length
-def test_schedules_go_on_while_a_new_release_adds_a_column(
-    url: str, db: Db, known: Registry, looker: Callable[..., Looker]
-) -> None:
+def test_schedules_go_on_while_a_new_release_adds_a_column(url: str, db: Db, scheduled: Callable[..., Looker]) -> None:
     """FC18: the statements are prepared, and one of them hands on a whole row."""
-    known.scheduled(every=SECOND, name="its", overlap=True)(work)
-    one = looker(known)
-    one.look()
+    one = scheduled(every=SECOND, overlap=True)
 
     def fire() -> None:
         db.execute("TRUNCATE job_schedule_slot")
