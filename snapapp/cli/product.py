@@ -9,7 +9,6 @@ from sqlalchemy.orm import Session
 from snapapp.demo import first_minute
 from snapapp.domain import tenants
 from snapapp.errors import SnapError
-from snapapp.jobs.adding import Defaults
 from snapapp.jobs.cli.shown import answer, say, show_list
 from snapapp.postgres import connections
 from snapapp.postgres.in_use import in_use
@@ -61,7 +60,6 @@ def prepare_demo(_arguments: Namespace, settings: Settings) -> int:
     if settings.env is Environment.PROD:
         raise SnapError("The demo is for development, and SNAPAPP_ENV is prod.")
     loading.load(settings)
-    Defaults.max_attempts = settings.job_max_attempts
     with in_use(settings) as url, connections.transaction(url) as db:
         job_id = first_minute.order(db)
     say(f"Job {job_id} prepares the demo, as soon as a worker runs; the page at / shows it.")

@@ -11,10 +11,8 @@ from snapapp.settings.table import Settings
 def run(arguments: Namespace, settings: Settings) -> int:
     """Runs one of these commands; returns its exit code."""
     if arguments.needs_kinds:
-        from snapapp.jobs.adding import Defaults
         from snapapp.processing import loading  # imports as much as a worker does
 
         loading.load(settings)
-        Defaults.max_attempts = settings.job_max_attempts
     with in_use(settings) as url:
         return cli.run(url, arguments)

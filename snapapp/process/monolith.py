@@ -14,7 +14,6 @@ from snapapp.demo import first_minute
 from snapapp.domain import tenants
 from snapapp.errors import SnapError
 from snapapp.jobs import Worker, doctor, tracing
-from snapapp.jobs.adding import Defaults
 from snapapp.jobs.process import foreground
 from snapapp.jobs.retry import pause_after
 from snapapp.jobs.worker.capacity.web_priority import WebPriority
@@ -67,7 +66,6 @@ class Monolith:
         self._is_started = True
         loading.load(self.settings)
         loading.trace(self.settings)
-        Defaults.max_attempts = self.settings.job_max_attempts  # also where no worker runs
         self.url = self._to_close.enter_context(in_use(self.settings, create=True, keep=True))
         self.web = self._to_close.enter_context(connections.web_engine(self.url, self.settings))
         try:

@@ -9,6 +9,7 @@ from pathlib import Path
 from snapapp import __version__, logs
 from snapapp.errors import SnapError
 from snapapp.jobs import registry
+from snapapp.jobs.adding import Defaults
 from snapapp.jobs.process.runtime import Runtime
 from snapapp.jobs.settings import JobsSettings
 from snapapp.processing.decoder import check as decoders
@@ -21,7 +22,9 @@ _PRODUCT = ("snapapp.processing.processors", "snapapp.demo.kinds")
 
 
 def load(settings: Settings) -> None:
-    """Imports the modules that declare processors and schedules: those that the settings name, and the product's."""
+    """Imports the modules that declare processors and schedules: those that the settings name, and the product's. What
+    a kind does not declare is as in the settings from here on, also for jobs that are added where no worker runs."""
+    Defaults.max_attempts = settings.job_max_attempts
     here = str(Path.cwd())  # the settings may name modules in the current folder; children look there too
     if here not in sys.path:
         sys.path.append(here)
