@@ -34,8 +34,8 @@ def trouble(url: str, *, product: bool = True) -> str | None:
     return None
 
 
-def is_current(url: str, *, product: bool = True) -> bool:
-    return trouble(url, product=product) is None
+def is_current(url: str) -> bool:
+    return trouble(url) is None
 
 
 def require(url: str, *, product: bool = True) -> None:

@@ -10,7 +10,7 @@ import asyncio
 import logging
 import os
 import socket
-from collections.abc import Callable, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Self
 
@@ -23,12 +23,11 @@ _FIRST = 3  # the number of the first descriptor that systemd hands over
 class SocketStore:
     """systemd's store for the listening socket."""
 
-    def __init__(self, environ: MutableMapping[str, str] = os.environ) -> None:
-        self._address = environ.get("NOTIFY_SOCKET", "")
-        handed_over = [environ.get(name) for name in ("LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES")]
+    def __init__(self) -> None:
+        self._address = os.environ.get("NOTIFY_SOCKET", "")
+        # taken out, because children must not see them
+        handed_over = [os.environ.pop(name, None) for name in ("LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES")]
         self._number = _FIRST if handed_over == [str(os.getpid()), "1", _KEPT] else None
-        for name in ("LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES"):  # children must not see them
-            environ.pop(name, None)
 
     def take(self, place: tuple[str, int]) -> socket.socket | None:
         """The socket of the previous process, if it listens on the place that is wanted now; None: there is none."""
