@@ -23,6 +23,7 @@ T = TypeVar("T")
 
 _SAMPLE = 10_000  # how many of the newest jobs the mean duration is computed from
 _TRY_AGAIN_AFTER = 1.0  # seconds
+_SCRAPED_EVERY = timedelta(seconds=15)  # the database is asked at most so often, however often Prometheus scrapes
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +112,7 @@ class Watch(Generic[T]):
         self._known: T | None = None
         self.trouble: str | None = None  # why there is no answer
 
-    def look(self, *, fresh_for: timedelta) -> T | None:
+    def look(self, *, fresh_for: timedelta = _SCRAPED_EVERY) -> T | None:
         with self._turn:
             patience = fresh_for.total_seconds() if self._known else min(_TRY_AGAIN_AFTER, fresh_for.total_seconds())
             if monotonic() - self._asked_at >= patience:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from starlette.testclient import TestClient
 
-from snapapp.api.internal.actuator.process_metrics import Numbers
+from snapapp.jobs.metrics.depth import Watch
 from tests.api.conftest import away, served
 from tests.databases import Postgres
 from tests.exposition import Exposition, parse
@@ -136,11 +136,10 @@ def test_while_requests_hold_every_connection_a_scrape_waits_for_one_but_once(
     """Twice is as long as Prometheus waits: it would hear nothing of the connections, nor of anything else."""
     both = Barrier(2)
 
-    def ask(_: Numbers) -> None:
+    def ask(_: Watch[object]) -> None:
         both.wait(timeout=3)
 
-    monkeypatch.setattr(Numbers, "depth", ask)
-    monkeypatch.setattr(Numbers, "backups", ask)
+    monkeypatch.setattr(Watch, "look", ask)
     assert "snapapp_web_pool_in_use" in scraped(client).names()
 
 

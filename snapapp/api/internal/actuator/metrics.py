@@ -76,7 +76,9 @@ async def prometheus(counted: Counted, checks: Asked) -> Response:
     database = await checks.database()
     if database.is_up:
         # At once: where requests hold every connection each waits 5 s for one, and Prometheus no longer than 10.
-        depth, backups = await asyncio.gather(asyncio.to_thread(counted.depth), asyncio.to_thread(counted.backups))
+        depth, backups = await asyncio.gather(
+            asyncio.to_thread(counted.depth.look), asyncio.to_thread(counted.backups.look)
+        )
     else:
         depth, backups = None, None
     text = render(counted.families(depth, backups, is_database_up=database.is_up))

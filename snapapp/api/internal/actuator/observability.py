@@ -175,13 +175,13 @@ async def current_alerts(checks: Asked, counted: Counted, house: House) -> Alert
     parts, depth = await _parts_and_depth(checks, counted)
     if not parts["database"].is_up:
         return Alerts(alerts=alerts(parts, None, None))
-    states = await asyncio.to_thread(counted.backups, fresh_for=_FRESH_FOR)
+    states = await asyncio.to_thread(counted.backups.look, fresh_for=_FRESH_FOR)
     wrong = list(troubles(states, house.settings)) if states else []
-    return Alerts(alerts=alerts(parts, depth, counted.watch.trouble, wrong))
+    return Alerts(alerts=alerts(parts, depth, counted.depth.trouble, wrong))
 
 
 async def _parts_and_depth(checks: Asked, counted: Counted) -> tuple[dict[str, Part], Depth | None]:
     parts = {part.name: part for part in await checks.parts()}
     if not parts["database"].is_up:
         return parts, None
-    return parts, await asyncio.to_thread(counted.depth, fresh_for=_FRESH_FOR)
+    return parts, await asyncio.to_thread(counted.depth.look, fresh_for=_FRESH_FOR)

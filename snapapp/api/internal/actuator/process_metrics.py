@@ -6,7 +6,6 @@ import sys
 import threading
 import time
 from collections.abc import Iterator, Mapping
-from datetime import timedelta
 from pathlib import Path
 
 from prometheus_client import Metric, ProcessCollector
@@ -25,7 +24,6 @@ from snapapp.jobs.rows.roster import Counts
 from snapapp.process.loop_lag import Lag
 from snapapp.process.monolith import Monolith
 
-SCRAPED_EVERY = timedelta(seconds=15)  # the database is asked at most so often, however often Prometheus scrapes
 _BEGAN = time.time()
 
 
@@ -38,14 +36,8 @@ class Numbers:
         self.traffic = traffic
         self._lag = lag
         self._pruned = Pruned(house.events)
-        self.watch = Watch(lambda: house.web.begin(), depth.depth)
-        self._backups = Watch(lambda: house.web.begin(), records.states)
-
-    def depth(self, *, fresh_for: timedelta = SCRAPED_EVERY) -> Depth | None:
-        return self.watch.look(fresh_for=fresh_for)
-
-    def backups(self, *, fresh_for: timedelta = SCRAPED_EVERY) -> Mapping[What, State] | None:
-        return self._backups.look(fresh_for=fresh_for)
+        self.depth = Watch(lambda: house.web.begin(), depth.depth)
+        self.backups = Watch(lambda: house.web.begin(), records.states)
 
     # --- by name ----------------------------------------------------------------------------------------------
 
