@@ -457,11 +457,11 @@ def test_a_terminal_that_only_prints_does_not_have_the_doctor_examine_at_each_lo
     examined, looked = [], []
 
     class Thrice(Queues):
-        def look(self, db: Db, house: House) -> Table:
+        def read(self, db: Db, house: House) -> Table:
             looked.append(house.findings)
             if len(looked) == 3:
                 raise KeyboardInterrupt
-            return super().look(db, house)
+            return super().read(db, house)
 
     def examine() -> list[Any]:
         examined.append(len(looked))

@@ -33,7 +33,7 @@ _LINES_ABOVE = 3  # above the list: numbers, pages, title
 class Help(Page):
     name = "help"
 
-    def look(self, *_: object) -> Lines:
+    def read(self, *_: object) -> Lines:
         return Lines(_HELP)
 
 

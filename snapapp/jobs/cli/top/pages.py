@@ -66,6 +66,10 @@ class Page:
         return self.name
 
     def look(self, db: Db, house: House) -> Table | Lines:
+        shown = self.read(db, house)
+        return self.narrowed(shown) if isinstance(shown, Table) else shown
+
+    def read(self, db: Db, house: House) -> Table | Lines:
         raise NotImplementedError
 
     def open_row(self, _it: Any) -> "Page | None":
@@ -91,16 +95,14 @@ class Queues(Page):
     name = "queues"
     hints = "enter its jobs  p pause, resume"
 
-    def look(self, _db: Db, house: House) -> Table:
+    def read(self, _db: Db, house: House) -> Table:
         running, failed = _running_and_failed(house)
-        return self.narrowed(
-            Table(
-                headers=("queue", "waiting", "due", "running", "failed", "oldest due", "paused"),
-                rows=[Row(each.queue, _queue_cells(each, running, failed), each) for each in house.queues],
-                numbers=frozenset({1, 2, 3, 4, 5}),
-                spare=(1,),
-                empty="Every queue is empty, and none is paused.",
-            )
+        return Table(
+            headers=("queue", "waiting", "due", "running", "failed", "oldest due", "paused"),
+            rows=[Row(each.queue, _queue_cells(each, running, failed), each) for each in house.queues],
+            numbers=frozenset({1, 2, 3, 4, 5}),
+            spare=(1,),
+            empty="Every queue is empty, and none is paused.",
         )
 
     def open_row(self, it: QueueSummary) -> Page:
@@ -162,9 +164,9 @@ class Jobs(OfJobs):
         named = (("status", self.which.status), ("kind", self.which.kind), ("queue", self.which.queue))
         return " ".join(["jobs", *(f"{name}={value}" for name, value in named if value), self.which.error_line or ""])
 
-    def look(self, db: Db, _house: House) -> Table:
+    def read(self, db: Db, _house: House) -> Table:
         page = lists.jobs(db, _narrow_filter(self.words, self.which), limit=MOST)
-        table = self.narrowed(_of_jobs(page.jobs, page.now, "No job matches."))
+        table = _of_jobs(page.jobs, page.now, "No job matches.")
         return replace(table, note=f"among the newest {MOST}" if page.before is not None else "")
 
     def narrowed(self, table: Table) -> Table:
@@ -211,16 +213,14 @@ class Workers(Page):
     name = "workers"
     hints = "enter the jobs in its hands"
 
-    def look(self, _db: Db, house: House) -> Table:
-        return self.narrowed(
-            Table(
-                headers=("name", "status", "busy", "done", "failed", "memory", "beat", "queues, note"),
-                rows=[Row(each.id, _worker_cells(each, _overdue(house)), each) for each in house.workers],
-                numbers=frozenset({2, 3, 4, 5}),
-                whole=frozenset({6}),
-                spare=(5, 4),
-                empty="No worker is on the roster: nothing runs.",
-            )
+    def read(self, _db: Db, house: House) -> Table:
+        return Table(
+            headers=("name", "status", "busy", "done", "failed", "memory", "beat", "queues, note"),
+            rows=[Row(each.id, _worker_cells(each, _overdue(house)), each) for each in house.workers],
+            numbers=frozenset({2, 3, 4, 5}),
+            whole=frozenset({6}),
+            spare=(5, 4),
+            empty="No worker is on the roster: nothing runs.",
         )
 
     def open_row(self, it: overviews.WorkerSummary) -> Page:
@@ -247,9 +247,9 @@ class InHand(Jobs):
     def title(self) -> str:
         return f"jobs in the hands of {self.called}"
 
-    def look(self, db: Db, house: House) -> Table:
+    def read(self, db: Db, house: House) -> Table:
         ids = [job for each in house.workers if each.id == self.worker for job in each.current_jobs]
-        return self.narrowed(_of_jobs(views.lines(db, ids), house.now, "It has none."))
+        return _of_jobs(views.lines(db, ids), house.now, "It has none.")
 
 
 def _group_cells(its: failures.Group, last: str) -> list[str]:
@@ -260,7 +260,7 @@ class Failures(Page):
     name = "failures"
     hints = "enter its jobs  r retry all of a group"
 
-    def look(self, db: Db, house: House) -> Table:
+    def read(self, db: Db, house: House) -> Table:
         page = failures.groups(db)
         rest = page.seen - sum(each.jobs for each in page.groups)
         notes = [
@@ -270,15 +270,13 @@ class Failures(Page):
         rows = [
             Row((each.kind, each.line), _group_cells(each, ago(house.now - each.last_at)), each) for each in page.groups
         ]
-        return self.narrowed(
-            Table(
-                headers=("jobs", "1 h", "last", "kind", "what went wrong"),
-                rows=rows,
-                numbers=frozenset({0, 1}),
-                whole=frozenset({2}),
-                empty="No job has failed for good.",
-                note="; ".join(filter(None, notes)),
-            )
+        return Table(
+            headers=("jobs", "1 h", "last", "kind", "what went wrong"),
+            rows=rows,
+            numbers=frozenset({0, 1}),
+            whole=frozenset({2}),
+            empty="No job has failed for good.",
+            note="; ".join(filter(None, notes)),
         )
 
     def open_row(self, it: failures.Group) -> Page:
@@ -294,20 +292,18 @@ class Doctor(Page):
     name = "doctor"
     hints = "enter why, and what to do"
 
-    def look(self, _db: Db, house: House) -> Table:
+    def read(self, _db: Db, house: House) -> Table:
         if house.findings is None:
             return Table(headers=(), rows=[], empty="The doctor examines the database …")
         wrong = [each for severity in _BADNESS for each in house.findings if each.severity == severity]
         well = len(house.findings) - len(wrong)
         note = f"{well} checks found nothing wrong; by this shell's settings, by the server's see /ops"
-        return self.narrowed(
-            Table(
-                headers=("how bad", "what it saw"),
-                rows=[Row((each.id, each.saw), [each.severity.upper(), each.saw], each) for each in wrong],
-                whole=frozenset({0}),
-                empty=f"{note}.",
-                note=note,
-            )
+        return Table(
+            headers=("how bad", "what it saw"),
+            rows=[Row((each.id, each.saw), [each.severity.upper(), each.saw], each) for each in wrong],
+            whole=frozenset({0}),
+            empty=f"{note}.",
+            note=note,
         )
 
     def open_row(self, it: Any) -> Page:
@@ -325,7 +321,7 @@ class Finding(Page):
     def title(self) -> str:
         return f"{self.finding.severity}: {self.finding.id}"
 
-    def look(self, _db: Db, _house: House) -> Lines:
+    def read(self, _db: Db, _house: House) -> Lines:
         its = self.finding
         parts = (its.saw, its.why, its.do, its.paste)
         return Lines([line for part in parts if part for line in (*visible(part, keep="\n").split("\n"), "")])
@@ -339,7 +335,7 @@ class Job(OfJobs):
     def title(self) -> str:
         return f"job {self.job_id}"
 
-    def look(self, db: Db, house: House) -> Lines:
+    def read(self, db: Db, house: House) -> Lines:
         job = views.job(db, self.job_id)
         why = visible(views.explain(db, job.id), keep="\n").split("\n")
         facts = pairs_in_lines(job_in_words(job, house.now))
