@@ -2,6 +2,7 @@
 
 import re
 import threading
+from dataclasses import replace
 from datetime import timedelta
 from time import perf_counter
 from typing import Any
@@ -16,9 +17,10 @@ from snapapp.jobs.registry import Registry
 from snapapp.jobs.rows import lifecycle, roster
 from snapapp.jobs.rows.database import sqlalchemy_url
 from snapapp.jobs.rows.people import overviews, views
-from snapapp.jobs.rows.roster import Member, Report
+from snapapp.jobs.rows.roster import Report
 from snapapp.jobs.testing import run_due
 from snapapp.jobs.worker.capacity.web_priority import WebPriority
+from tests import commands
 from tests.commands import Call
 from tests.factory import Db, ago, hence, make_job, make_jobs, move, row
 from tests.jobs.executors.test_executors import put
@@ -27,24 +29,14 @@ from tests.jobs.working import quick_settings, until, until_status, working
 
 pytestmark = pytest.mark.both_servers_at_length
 
-MEMBER: dict[str, Any] = {
-    "id": "a" * 32,
-    "name": "box-1",
-    "host": "box",
-    "machine": "boot",
-    "pid": 7,
-    "pid_started": 1,
-    "queues": [],
-    "kinds": ["test"],
-    "slots": 4,
-}
+MEMBER = replace(commands.MEMBER, pid=7, queues=[], kinds=["test"])
 
 
 def worker(
     db: Db, *, running: tuple[int, ...] = (), status: str = "ACTIVE", note: str | None = None, **who: Any
 ) -> None:
     report = Report(current_jobs=running, status=status, note=note)
-    roster.beat(db, Member(**MEMBER | who), report, lives_for=timedelta(minutes=1))
+    roster.beat(db, replace(MEMBER, **who), report, lives_for=timedelta(minutes=1))
 
 
 def lose_every_worker(db: Db) -> None:
@@ -171,7 +163,7 @@ def test_without_workers_the_last_one_is_named(db: Db) -> None:
     job_id = make_job(db)
     assert said(db, job_id)[1:] == ["No worker is alive.", "No worker has been seen yet."]
     worker(db)
-    roster.leave(db, MEMBER["id"], "the process is stopping")
+    roster.leave(db, MEMBER.id, "the process is stopping")
     db.execute("UPDATE job_worker_exit SET exited_at = now() - interval '3 hours'")
     assert said(db, job_id)[1:] == [
         "No worker is alive.",
@@ -229,9 +221,9 @@ def test_a_room_that_is_full_is_told_though_others_of_the_worker_are_empty(db: D
     rooms = {"thread": {"slots": 4, "kinds": ["quick"]}, "process": {"slots": 2, "kinds": ["big", "test"]}}
     worker(db, slots=6, kinds=["quick", "big", "test"], rooms=rooms)
     waiting, quick = make_job(db), make_job(db, kind="quick")
-    make_job(db, "RUNNING", kind="big", claimed_by=MEMBER["id"])
+    make_job(db, "RUNNING", kind="big", claimed_by=MEMBER.id)
     assert said(db, waiting)[1] == "Workers that know its kind: 1, with 1 of their 2 slots for it busy."
-    make_job(db, "RUNNING", claimed_by=MEMBER["id"])
+    make_job(db, "RUNNING", claimed_by=MEMBER.id)
     make_job(db, "RUNNING", kind="quick", claimed_by="another")
     assert said(db, waiting)[1] == "All 2 slots of the workers that know its kind are busy."
     assert said(db, quick)[1] == "Workers that know its kind: 1, with 0 of their 4 slots for it busy."
@@ -240,7 +232,7 @@ def test_a_room_that_is_full_is_told_though_others_of_the_worker_are_empty(db: D
 def test_a_suspect_that_runs_shuts_the_door_on_nobody(db: Db) -> None:
     worker(db)
     waiting = make_job(db)
-    make_job(db, "RUNNING", losses=2, gate="alone", claimed_by=MEMBER["id"])
+    make_job(db, "RUNNING", losses=2, gate="alone", claimed_by=MEMBER.id)
     assert said(db, waiting)[2] == "Nobody of its kind stands before it: it is next."
 
 
@@ -441,7 +433,7 @@ def test_behind_hundreds_of_thousands_it_is_quick_and_counts_no_further_than_it_
 
 def test_a_running_job_says_where_and_how_long(db: Db) -> None:
     worker(db)
-    job_id = make_job(db, "RUNNING", claimed_by=MEMBER["id"], started_at=ago(seconds=12.5), locked_at=ago(seconds=3.5))
+    job_id = make_job(db, "RUNNING", claimed_by=MEMBER.id, started_at=ago(seconds=12.5), locked_at=ago(seconds=3.5))
     first, second = said(db, job_id)
     assert first == "It runs, attempt 1 of 3, since 12 s, on worker box-1 (box, pid 7)."
     assert second.startswith("Last heartbeat 3 s ago; its lease ends in 5")
@@ -471,7 +463,7 @@ def test_a_wish_to_stop_and_a_suspect_are_told_while_it_runs(db: Db) -> None:
 
 
 def test_a_thread_that_hangs_is_told_of_its_own_job_only(db: Db) -> None:
-    hangs, other = make_job(db, "RUNNING", claimed_by=MEMBER["id"]), make_job(db, "RUNNING", claimed_by=MEMBER["id"])
+    hangs, other = make_job(db, "RUNNING", claimed_by=MEMBER.id), make_job(db, "RUNNING", claimed_by=MEMBER.id)
     worker(db, note=f"polling; threads that ignore their deadline: 1 (mail.send {hangs}); job {other} is large")
     hangs_says, other_says = said(db, hangs), said(db, other)
     assert hangs_says[2].startswith("Its thread ignores its deadline: the job, or its hook, waits for something")

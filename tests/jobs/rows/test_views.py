@@ -1,7 +1,7 @@
 """What people see of the queue, and that looking never reads the table as a whole."""
 
 from collections.abc import Callable, Iterator
-from dataclasses import fields
+from dataclasses import fields, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any
@@ -18,7 +18,8 @@ from snapapp.jobs.rows import database, roster
 from snapapp.jobs.rows.people import failures, lists, overviews, relatives, views
 from snapapp.jobs.rows.people.lists import Filter
 from snapapp.jobs.rows.people.views import JobDetail
-from snapapp.jobs.rows.roster import Counts, Member, Report
+from snapapp.jobs.rows.roster import Counts, Report
+from tests import commands
 from tests.conftest import EMBEDDED
 from tests.databases import Postgres
 from tests.factory import Db, ago, hence, make_job, make_jobs, move, row
@@ -385,17 +386,7 @@ def test_dead_letters_and_waiting_jobs_are_picked_by_kind_queue_and_tenant(mixed
 
 # --- queues, numbers, workers -----------------------------------------------------------------------------------
 
-MEMBER = Member(
-    id="a" * 32,
-    name="box-1",
-    host="box",
-    machine="boot",
-    pid=1,
-    pid_started=1,
-    queues=["mail"],
-    kinds=["mail.send"],
-    slots=4,
-)
+MEMBER = replace(commands.MEMBER, queues=["mail"], kinds=["mail.send"])
 
 
 def test_queues_are_counted_and_paused_ones_are_shown_without_work(db: Db) -> None:
