@@ -17,8 +17,7 @@ from snapapp.backup.manifest import Manifest
 from snapapp.backup.records import What
 from snapapp.cli.explanation import explanation
 from snapapp.errors import SnapError
-from snapapp.jobs import cli
-from snapapp.jobs.cli.shown import answer, say
+from snapapp.jobs.cli.shown import answer, say, show_json, show_table
 from snapapp.jobs.doctor.finding import size
 from snapapp.postgres.in_use import in_use
 from snapapp.settings.table import Settings
@@ -74,9 +73,9 @@ def _list(arguments: Namespace, ids: list[str], read: Callable[[str], Manifest])
             sys.stderr.write(f"snapapp: {error}\n")
             is_all = False
     if arguments.json:
-        cli.show_json([manifest.as_json() for manifest in manifests])
+        show_json([manifest.as_json() for manifest in manifests])
     elif manifests:
-        cli.show_table(["backup", "rows", "objects", "media"], [_line(each) for each in manifests], numbers={1, 2, 3})
+        show_table(["backup", "rows", "objects", "media"], [_line(each) for each in manifests], numbers={1, 2, 3})
     elif is_all:
         say("There is no whole backup.")
     return 0 if is_all else 1

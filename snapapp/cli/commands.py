@@ -5,9 +5,9 @@ from argparse import Namespace
 from collections.abc import Iterable
 
 from snapapp import postgres
-from snapapp.jobs import cli, doctor, registry
+from snapapp.jobs import doctor, registry
 from snapapp.jobs.cli import audited
-from snapapp.jobs.cli.shown import milliseconds, say, show_list
+from snapapp.jobs.cli.shown import milliseconds, say, show_json, show_list, show_table
 from snapapp.jobs.process import kinds
 from snapapp.postgres import schema
 from snapapp.postgres.in_use import in_use
@@ -46,16 +46,16 @@ def migrate(arguments: Namespace, settings: Settings) -> int:
 def config(arguments: Namespace, settings: Settings) -> int:
     rows = explain(settings)
     if arguments.json:
-        cli.show_json(rows)
+        show_json(rows)
     elif arguments.explain:
-        cli.show_table(
+        show_table(
             ["setting", "value", "from", "meaning"],
             [[row.name, row.value, row.source, row.description] for row in rows],
             whole={0},
             wraps=True,
         )
     else:
-        cli.show_table(["setting", "value"], [[row.name, row.value] for row in rows])
+        show_table(["setting", "value"], [[row.name, row.value] for row in rows])
     return 0
 
 
@@ -70,7 +70,7 @@ def diagnose(arguments: Namespace, settings: Settings) -> int:
         if deeds:  # shows the state after the repairs
             findings = doctor.examine(url, house, only=arguments.only)
     if arguments.json:
-        cli.show_json(doctor.as_json(findings, deeds))
+        show_json(doctor.as_json(findings, deeds))
     else:
         _say_lines(doctor.in_words(findings, deeds))
     return 2 if doctor.saw_nothing(findings) else int(doctor.needs_a_person(findings))
@@ -83,7 +83,7 @@ def check_deploy(arguments: Namespace, settings: Settings) -> int:
     missing = decoders.in_one_line() if settings.has_product else None
     cluster = compute_check.in_one_line(settings.compute) if settings.compute else None
     if arguments.json:
-        cli.show_json(deploy.as_json() | {"decoders": missing, "compute": cluster})
+        show_json(deploy.as_json() | {"decoders": missing, "compute": cluster})
     else:
         _say_lines(doctor.of_deploy(deploy))
         _say_lines(f"Beside it: {said}." for said in (missing, cluster) if said)

@@ -4,12 +4,8 @@ from argparse import ArgumentParser, Namespace
 from importlib import import_module
 from typing import Any
 
-from snapapp.jobs.cli.shown import show_json, show_table
 from snapapp.jobs.cli.typed import Act
 from snapapp.jobs.rows.database import open_connection
-
-__all__ = ["add_arguments", "run", "show_json", "show_table"]
-
 
 # A family's modules are imported when one of its commands is typed, because importing all of them takes longer than
 # most commands.

@@ -231,7 +231,7 @@ def _blocker(pid: int, name: str, state: str | None, seconds: float | None, quer
 
 # The number of dead tuples at which autovacuum starts is from the table's own settings, or else from the server's.
 TABLES = """
-SELECT its.relname, its.reltuples::bigint, seen.n_live_tup, seen.n_dead_tup, seen.n_mod_since_analyze,
+SELECT its.relname, seen.n_live_tup, seen.n_dead_tup, seen.n_mod_since_analyze,
        extract(epoch FROM clock_timestamp() - greatest(seen.last_vacuum, seen.last_autovacuum))::float8,
        extract(epoch FROM clock_timestamp() - greatest(seen.last_analyze, seen.last_autoanalyze))::float8,
        pg_total_relation_size(its.oid), coalesce(own.enabled::boolean, true),
@@ -252,7 +252,6 @@ SELECT its.relname, its.reltuples::bigint, seen.n_live_tup, seen.n_dead_tup, see
 
 class Table(NamedTuple):
     name: str
-    tuples: int
     live: int
     dead: int
     changed: int  # rows changed since it was analyzed

@@ -24,6 +24,7 @@ from snapapp.jobs.cli.shown import (
     say,
     show_json,
     show_list,
+    show_pairs,
     show_table,
     span,
     table_in_lines,
@@ -113,13 +114,12 @@ def show_job(db: Db, arguments: Namespace) -> int:
         further = {"costs": spent, "logs": logs, "deeds": deeds}
         show_json(asdict(job) | {"explain": views.explain(db, job.id)} | further)
         return 0
-    write_lines(pairs_in_lines(job_in_words(job, views.now(db))))
+    show_pairs(job_in_words(job, views.now(db)))
     write_lines(_paragraph(views.explain(db, job.id)))
     write_lines(attempts_in_lines(job, spent, logs))
     if deeds:
         say("\nwhat people did")
-        done = [(local(deed.at), deed.action, deed.who or "(no name)", in_json(deed.detail)) for deed in deeds]
-        write_lines(pairs_in_lines(done))
+        show_pairs((local(deed.at), deed.action, deed.who or "(no name)", in_json(deed.detail)) for deed in deeds)
     return 0
 
 
