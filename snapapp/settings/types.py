@@ -5,7 +5,7 @@ import keyword
 import math
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from enum import StrEnum
 from pathlib import Path
@@ -253,10 +253,12 @@ def hook_address() -> Reader[str]:
 
 
 def _is_web_address(text: str) -> bool:
-    if not re.fullmatch(r"https?://[^\s/?#@\\]+(/[^\s?#\\]*)?", text):
-        return False
+    return bool(re.fullmatch(r"https?://[^\s/?#@\\]+(/[^\s?#\\]*)?", text)) and _has_host_and_port(text)
+
+
+def _has_host_and_port(address: str) -> bool:
     try:
-        parts = urlsplit(text)
+        parts = urlsplit(address)
         return bool(parts.hostname) and parts.port != 0
     except ValueError:  # a port that is not a number, or half an IPv6 address
         return False
@@ -271,18 +273,9 @@ def is_mail_address(text: str) -> bool:
 
 
 def mail_server() -> Reader[str]:
-    def read(text: str) -> str:
-        if not re.fullmatch(r"smtps?://([^\s/?#@:]+(:[^\s/?#@]*)?@)?[^\s/?#@]+", text):
-            raise UnreadableError
-        try:
-            is_one = bool(urlsplit(text).hostname) and urlsplit(text).port != 0
-        except ValueError:  # a port that is not a number, or half an IPv6 address
-            is_one = False
-        if not is_one:
-            raise UnreadableError
-        return text
-
-    return Reader("smtp://[user:password@]host[:port], or smtps://", read, mask=mask_password)
+    is_one = re.compile(r"smtps?://([^\s/?#@:]+(:[^\s/?#@]*)?@)?[^\s/?#@]+").fullmatch
+    accepts = "smtp://[user:password@]host[:port], or smtps://"
+    return replace(text_that(accepts, lambda text: is_one(text) and _has_host_and_port(text)), mask=mask_password)
 
 
 def key_prefix() -> Reader[str]:
