@@ -169,10 +169,13 @@ async def _begin(house: House, claim: Claimed) -> Begin:
 Begins = Annotated[Begin, Depends(_begin)]
 
 
-def code_of(house: Monolith, claim: Claim) -> str:
-    """The code of the request's tenant, for routes that read no rows. The transaction has ended when this returns."""
+def code_of(house: House, claim: Claimed) -> str:
     with begun(house, claim) as transaction:
         return transaction.code
+
+
+# The code of the request's tenant, for routes that read no rows. Its transaction has ended when the route begins.
+Code = Annotated[str, Depends(code_of)]
 
 
 def _own(house: House, claim: Claimed) -> Iterator[TenantTransaction]:

@@ -18,7 +18,7 @@ from snapapp.api.http.deps import House, of_process
 from snapapp.api.http.errors import may_be
 from snapapp.api.http.routers import Router
 from snapapp.api.http.schema import Shown
-from snapapp.api.http.tenancy import Claimed, code_of
+from snapapp.api.http.tenancy import Claimed, Code, code_of
 from snapapp.api.internal.jobs.live import STREAMS_MAX, EventStream, Reader, Watcher, described, event, refuse
 from snapapp.domain.kinds import SNAP
 from snapapp.domain.tables import SnapStatus
@@ -121,10 +121,9 @@ _RESPONSES = _EVENTS | may_be(_503=f"{OF_ONE_MAX} streams of the tenant are open
 
 
 @router.get("/events", response_class=EventStream, status_code=200, responses=_RESPONSES)
-async def listen(request: Request, house: House, claim: Claimed) -> EventStream:
+async def listen(request: Request, house: House, claim: Claimed, code: Code) -> EventStream:
     """State changes of the tenant's snaps, live."""
     # async, because it lasts as long as the client is connected
-    code = await run_in_threadpool(code_of, house, claim)
     listeners = of_process(request, "listeners", lambda: Watcher(house.url, asyncio.get_running_loop(), OfSnaps()))
     leaving = request.app.state.departure.begun
     theirs = sum(reader.interest.tenant == code for reader in listeners.readers)

@@ -13,7 +13,7 @@ from snapapp.api.http.files.upload_parser import NO_VIDEO, looks_like_a_video
 from snapapp.api.http.routers import Router
 from snapapp.api.http.schema import Said
 from snapapp.api.http.strict_json import StrictRoute
-from snapapp.api.http.tenancy import Begins, Claimed, code_of
+from snapapp.api.http.tenancy import Begins, Code
 from snapapp.api.product.lenient import Meant
 from snapapp.api.product.snap_schema import VideoUrl
 from snapapp.api.product.snaps import refuse_without_room
@@ -46,12 +46,12 @@ class RemoteVideo(Meant):
     ),
 )
 async def name_video(
-    house: House, claim: Claimed, begin: Begins, playback: Played, wanted: RemoteVideo, request_id: RequestId
+    house: House, code: Code, begin: Begins, playback: Played, wanted: RemoteVideo, request_id: RequestId
 ) -> VideoShown:
     """Adds a video by its address, without copying it. A job probes it. The same address sent twice is one video."""
     refuse_without_room(house)
     # async, because the remote server may be slow; remote videos have threads of their own
-    threads = playback.of(await run_in_threadpool(code_of, house, claim))
+    threads = playback.of(code)
     if threads.is_full:
         raise too_many()
     try:

@@ -11,7 +11,7 @@ from email.utils import format_datetime
 from typing import Annotated, Any
 from uuid import UUID, uuid4
 
-from fastapi import Depends, HTTPException, Path, Request, Response
+from fastapi import HTTPException, Path, Request, Response
 from fastapi.routing import APIRoute
 from pydantic import Field
 from starlette.concurrency import run_in_threadpool
@@ -21,7 +21,7 @@ from snapapp.api.http.errors import may_be
 from snapapp.api.http.files.upload_parser import file_name
 from snapapp.api.http.routers import Router
 from snapapp.api.http.schema import Shown
-from snapapp.api.http.tenancy import Begins, Claimed, code_of
+from snapapp.api.http.tenancy import Begins, Code
 from snapapp.api.product.videos import uploads
 from snapapp.api.product.videos.upload_pieces import COME_BACK, append
 from snapapp.domain import storage_use
@@ -64,11 +64,6 @@ def _same_version(request: Request) -> None:
         raise HTTPException(412, f"This server speaks tus {VERSION}, and not {asked[:20]}", {"Tus-Version": VERSION})
 
 
-def _code(house: House, claim: Claimed) -> str:
-    return code_of(house, claim)
-
-
-Code = Annotated[str, Depends(_code)]  # the tenant's
 UploadId = Annotated[UUID, Path(description="The upload's id, which will be the video's.")]
 router = Router(prefix="/v2/uploads", tags=["videos"], route_class=_Tus)
 
