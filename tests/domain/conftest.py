@@ -1,15 +1,16 @@
-"""Two tenants that have everything: `north`, who asks, and `south`, who must not be seen."""
+"""Two tenants that have everything, `north`, who asks, and `south`, who must not be seen; and the seeded one."""
 
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 import pytest
 import sqlalchemy
+from sqlalchemy.orm import Session
 
 from snapapp.jobs.rows.database import sqlalchemy_url
 from tests.conftest import EMBEDDED
 from tests.databases import Postgres
-from tests.domain.making import Everything, furnish
+from tests.domain.making import OWN, Everything, acting, furnish
 
 
 class Furnished(NamedTuple):
@@ -36,3 +37,10 @@ def north(engine: sqlalchemy.Engine) -> Everything:
 @pytest.fixture
 def south(engine: sqlalchemy.Engine) -> Everything:
     return furnish(engine, "south")
+
+
+@pytest.fixture
+def own(engine: sqlalchemy.Engine) -> Iterator[Session]:
+    """A transaction in the scope of the seeded tenant."""
+    with acting(engine, OWN) as session:
+        yield session

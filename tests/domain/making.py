@@ -18,6 +18,8 @@ from snapapp.domain.tables import OperatorRole, Share, Snap, Video
 from snapapp.jobs import enqueue
 from snapapp.postgres import database
 
+OWN = "default"  # the seeded tenant
+
 _counter = itertools.count(1)
 
 EVIDENCE = Evidence(

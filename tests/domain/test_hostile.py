@@ -17,17 +17,15 @@ from snapapp.domain.rules.subjects import Attribute, Subject
 from snapapp.domain.search import Criteria
 from snapapp.domain.tables import Snap
 from snapapp.errors import Conflict, Invalid, NotFound
-from tests.domain.making import acting, make_snap
+from tests.domain.making import OWN, acting, make_snap
 
-OWN = "default"
 UNSTORABLE = ["\0", "a\0b", "\ud800", "\udfff", "a\ud83d"]
 
 
 @pytest.fixture
-def own(engine: sqlalchemy.Engine) -> Iterator[Session]:
-    with acting(engine, OWN) as session:
-        yield session
-        assert session.connection().exec_driver_sql("SELECT 1").scalar() == 1, "the transaction goes on"
+def own(own: Session) -> Iterator[Session]:
+    yield own
+    assert own.connection().exec_driver_sql("SELECT 1").scalar() == 1, "the transaction goes on"
 
 
 def refused(make: Any, *arguments: Any, **given: Any) -> tuple[str, ...]:

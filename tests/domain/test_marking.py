@@ -18,11 +18,10 @@ from snapapp.errors import SnapHasNoJob
 from snapapp.jobs.errors import IllegalTransition
 from snapapp.postgres import database
 from snapapp.processing.queue import QUEUE
-from tests.domain.making import BODY, acting, an_upload, begun, make_snap, new_snap, process, subject
+from tests.domain.making import BODY, OWN, acting, an_upload, begun, make_snap, new_snap, process, subject
 from tests.domain.test_races import until_somebody_waits
 from tests.factory import Db, scalar
 
-OWN = "default"
 KINDS = "SELECT coalesce(array_agg(kind ORDER BY id), '{}') FROM snap_processing_job"
 
 

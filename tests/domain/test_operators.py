@@ -16,17 +16,9 @@ from snapapp.domain.tables import Operator, OperatorRole
 from snapapp.domain.transactions import Begin, TenantTransaction
 from snapapp.errors import Conflict, Invalid, LinkWrong, NotAllowed, OperatorNotFound
 from snapapp.processing.queue import QUEUE
-from tests.domain.making import BODY, acting, an_upload, begun, new_snap
-
-OWN = "default"
+from tests.domain.making import BODY, OWN, acting, an_upload, begun, new_snap
 
 As = Callable[[str | None], Begin]
-
-
-@pytest.fixture
-def own(engine: sqlalchemy.Engine) -> Iterator[Session]:
-    with acting(engine, OWN) as session:
-        yield session
 
 
 @pytest.fixture

@@ -16,11 +16,10 @@ from snapapp.domain.snaps import Removal
 from snapapp.domain.tables import OperatorRole
 from snapapp.errors import KeyReused, SnapIsShared, SnapNotFound, VideoHasSnaps, VideoNotFound
 from snapapp.postgres import database as tenancy
-from tests.domain.making import BODY, EVIDENCE, acting, an_upload, begun, make_snap, process, subject
+from tests.domain.making import BODY, EVIDENCE, OWN, acting, an_upload, begun, make_snap, process, subject
 from tests.factory import Db, at_once, scalar
 from tests.jobs.working import until
 
-OWN = "default"
 ROUNDS = range(5)
 
 

@@ -1,12 +1,11 @@
 """Finding snaps again: what each list holds, in which order, and where its pages end."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
-import sqlalchemy
 from sqlalchemy.orm import Session
 
 from snapapp.domain import search, sharing, snaps, videos
@@ -14,16 +13,8 @@ from snapapp.domain.paging import Window
 from snapapp.domain.search import Criteria
 from snapapp.domain.tables import Snap, SnapStatus
 from snapapp.errors import Invalid, UnsupportedSort
-from tests.domain.making import EVIDENCE, acting, make_snap, subject
+from tests.domain.making import EVIDENCE, OWN, make_snap, subject
 from tests.factory import ago, hence
-
-OWN = "default"
-
-
-@pytest.fixture
-def own(engine: sqlalchemy.Engine) -> Iterator[Session]:
-    with acting(engine, OWN) as session:
-        yield session
 
 
 def made(own: Session, count: int, **given: Any) -> list[UUID]:

@@ -1,7 +1,6 @@
 """Public links: one at a time, dead when revoked or past their time, and never again."""
 
 import re
-from collections.abc import Iterator
 from datetime import timedelta
 from uuid import uuid4
 
@@ -11,16 +10,8 @@ from sqlalchemy.orm import Session
 
 from snapapp.domain import sharing, snaps
 from snapapp.errors import Invalid, PublicSnapNotFound, SnapIsDraft, SnapNotFound
-from tests.domain.making import EVIDENCE, Everything, acting, begun, make_snap
+from tests.domain.making import EVIDENCE, OWN, Everything, begun, make_snap
 from tests.factory import ago, hence
-
-OWN = "default"
-
-
-@pytest.fixture
-def own(engine: sqlalchemy.Engine) -> Iterator[Session]:
-    with acting(engine, OWN) as session:
-        yield session
 
 
 def is_public(session: Session, token: str) -> bool:

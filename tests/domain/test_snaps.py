@@ -1,7 +1,6 @@
 """Snaps: what is kept of a marked moment, how it ends, and what may still be done to one."""
 
 import hashlib
-from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -19,18 +18,8 @@ from snapapp.jobs.model import Buried, Failure
 from snapapp.jobs.rows import lifecycle, notes, settle
 from snapapp.jobs.rows.database import run
 from snapapp.postgres import database as db
-from tests.domain.making import BODY, EVIDENCE, acting, begun, make_snap, new_snap, process, subject
+from tests.domain.making import BODY, EVIDENCE, OWN, acting, begun, make_snap, new_snap, process, subject
 from tests.factory import Db, bury, claimed, retry
-
-OWN = "default"
-
-
-@pytest.fixture
-def own(engine: sqlalchemy.Engine) -> Iterator[Session]:
-    """In the scope of the seeded tenant."""
-    with acting(engine, OWN) as session:
-        yield session
-
 
 # --- marking ----------------------------------------------------------------------------------------------------
 

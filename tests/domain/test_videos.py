@@ -1,27 +1,18 @@
 """Videos: one for each URL of a tenant, one for the same bytes."""
 
 import unicodedata
-from collections.abc import Iterator
 from uuid import uuid4
 
 import pytest
-import sqlalchemy
 from sqlalchemy.orm import Session
 
 from snapapp.domain import videos
 from snapapp.domain.paging import Window
 from snapapp.errors import Invalid, VideoNotFound
-from tests.domain.making import acting, an_upload
+from tests.domain.making import OWN, an_upload
 from tests.factory import ago
 
-OWN = "default"
 URL = "https://example.org/a.mp4"
-
-
-@pytest.fixture
-def own(engine: sqlalchemy.Engine) -> Iterator[Session]:
-    with acting(engine, OWN) as session:
-        yield session
 
 
 def test_a_url_is_one_video_however_often_it_is_named(own: Session) -> None:
