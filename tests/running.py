@@ -4,12 +4,15 @@ import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
 from http.client import HTTPConnection
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 from tests import ROOT
 from tests.jobs.working import until
@@ -102,10 +105,19 @@ class Served(Running):
         assert found
         return int(found[1])
 
-    def until_up(self) -> "Served":
+    def until_up(self) -> Self:
         port = self.port
         until(lambda: _answers(port) or self._ended("an answer"), within=STARTED_WITHIN)
         return self
+
+    @contextmanager
+    def up(self) -> Iterator[Self]:
+        """It is told to leave in the end."""
+        try:
+            yield self.until_up()
+        finally:
+            self.signal(signal.SIGTERM)
+            self.end()
 
     def ask(self, path: str, method: str = "GET", body: Any = None, **headers: str) -> Answer:
         connection = HTTPConnection("127.0.0.1", self.port, timeout=WITHIN)
@@ -118,6 +130,19 @@ class Served(Running):
             return Answer(answer.status, json.loads(said) if is_json else said, dict(answer.getheaders()))
         finally:
             connection.close()
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def is_open(port: int) -> bool:
+    """Does somebody listen there?"""
+    with socket.socket() as knock:
+        knock.settimeout(1)
+        return knock.connect_ex(("127.0.0.1", port)) == 0
 
 
 def _answers(port: int) -> bool:

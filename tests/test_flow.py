@@ -52,10 +52,11 @@ def api(servers: Callable[[str], Postgres], folder: Path, source: Server) -> Ite
     """`snapapp serve`, worker and all, as people start it; one for all."""
     allowed = {"SNAPAPP_FETCH_ALLOWED_HOSTS": f"127.0.0.1:{source.port}"}
     with servers(EMBEDDED).database("migrated") as url:
-        served = Served(folder, SNAPAPP_DATABASE_URL=url, **allowed).until_up()
-        with httpx.Client(base_url=f"http://localhost:{served.port}", timeout=20) as client:
+        with (
+            Served(folder, SNAPAPP_DATABASE_URL=url, **allowed).up() as served,
+            httpx.Client(base_url=f"http://localhost:{served.port}", timeout=20) as client,
+        ):
             yield client
-        served.process.terminate()
         assert served.end() == 0
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from snapapp.jobs import compute
 from tests.commands import Call
-from tests.jobs.compute import free_port
+from tests.running import free_port
 
 
 def test_a_node_that_is_told_of_no_scheduler_asks_for_one(bare_call: Call) -> None:

@@ -183,10 +183,7 @@ def run(limit_mb: int, seconds: float) -> tuple[Seen, int]:
         settings: dict[str, Any] = {"SNAPAPP_DEMO": "false", "SNAPAPP_PROCESSORS": "tests.labs.executors.kinds"}
         served = Alone(folder, **settings)
         box.take(served.process.pid)  # before it starts anything
-        stack.callback(served.end)
-        stack.callback(served.process.terminate)
-        served.until_up()
-        with httpx.Client(base_url=f"http://localhost:{served.port}", timeout=60) as api:
+        with served.up(), httpx.Client(base_url=f"http://localhost:{served.port}", timeout=60) as api:
             seen = load(api, served, films, seconds)
         return seen, box.kills
 

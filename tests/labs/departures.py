@@ -219,14 +219,9 @@ def run(times: int, seed: int = 1) -> Tally:
 
 
 def drain(url: str, folder: Path, db: psycopg.Connection[Any]) -> None:
-    served = serve(url, folder, SNAPAPP_WORKER_CONCURRENCY="20")
-    try:
-        served.until_up()
+    with serve(url, folder, SNAPAPP_WORKER_CONCURRENCY="20").up():
         left = "SELECT FROM snap_processing_job WHERE finished_at IS NULL LIMIT 1"
         until(lambda: not db.execute(left).fetchall(), within=300)
-    finally:
-        served.signal(signal.SIGTERM)
-        served.end()
 
 
 def count(db: psycopg.Connection[Any], tally: Tally) -> None:

@@ -22,8 +22,8 @@ from snapapp.jobs import enqueue_many
 from tests.jobs.working import until
 from tests.labs import departures
 from tests.labs.ground import ground
-from tests.ops.test_linode_proxies import caddy, free_port, running
-from tests.running import Served
+from tests.ops.test_linode_proxies import caddy, running
+from tests.running import Served, free_port
 from tests.systemd import Systemd
 
 _CLIENTS = 6

@@ -9,7 +9,6 @@ import argparse
 import os
 import pwd
 import signal
-import socket
 import subprocess
 import threading
 from contextlib import ExitStack, suppress
@@ -24,7 +23,7 @@ import sqlalchemy
 from snapapp.jobs import Job, enqueue, processor
 from tests.conftest import OLDEST, PROGRAMS, guarded_folder
 from tests.jobs.working import until
-from tests.running import Running, Served
+from tests.running import Running, Served, free_port
 
 _FAILS_AFTER = 5.0  # seconds of load
 _GOES_ON_FOR = 5.0  # after the promotion
@@ -59,7 +58,7 @@ class Server:
     """One PostgreSQL of the system's, on a port of its own."""
 
     def __init__(self, folder: Path, programs: Path) -> None:
-        self.port = _free_port()
+        self.port = free_port()
         self._folder, self._programs = folder, programs
         self._who: dict[str, Any] = {"cwd": folder, "start_new_session": True}
         if os.geteuid() == 0:  # which PostgreSQL refuses
@@ -209,12 +208,6 @@ def _judge(server: Server, client: Client, seen: Seen) -> None:
 
 def is_well(seen: Seen) -> bool:
     return seen.acknowledged > 0 and not seen.lost and not seen.doubled and seen.not_completed == 0
-
-
-def _free_port() -> int:
-    with socket.socket() as listening:
-        listening.bind(("127.0.0.1", 0))
-        return int(listening.getsockname()[1])
 
 
 def main() -> int:

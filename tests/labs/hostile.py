@@ -114,10 +114,9 @@ def run(mutants: int, seed: int) -> Report:
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="snapapp-hostile-")))
         listener = stack.enter_context(Listener())
-        served = Served(folder, SNAPAPP_DEMO="false", SNAPAPP_RETRY_BASE_MS="200", SNAPAPP_SOURCE_CACHE_MB="0")
-        stack.callback(served.end)
-        stack.callback(served.process.terminate)
-        house = House(served.until_up(), report)
+        settings = {"SNAPAPP_DEMO": "false", "SNAPAPP_RETRY_BASE_MS": "200", "SNAPAPP_SOURCE_CACHE_MB": "0"}
+        served = stack.enter_context(Served(folder, **settings).up())
+        house = House(served, report)
         stack.callback(house.api.close)
         workers = stack.enter_context(ThreadPoolExecutor(AT_ONCE))
         for url in ADDRESSES:

@@ -22,9 +22,9 @@ import httpx
 
 from snapapp import postgres
 from tests import ROOT
-from tests.jobs.compute import free_port
 from tests.jobs.working import until
 from tests.labs.install import wheels_for
+from tests.running import free_port
 
 BUILDAH = ["buildah", "--storage-driver", "vfs"]
 BASE = "localhost/snapapp-lab-base"

@@ -132,10 +132,8 @@ def run(case: Case, snaps: int) -> tuple[Peak, Peak, float]:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="snapapp-stack-")))
         film = folder / "film.mp4"
         speed.child("make", film, str(case.height))
-        served = Alone(folder, SNAPAPP_WORKER_CHILDREN=str(case.at_once), SNAPAPP_DEMO="false")
-        stack.callback(served.end)
-        stack.callback(served.process.terminate)
-        served.until_up()
+        settings = {"SNAPAPP_WORKER_CHILDREN": str(case.at_once), "SNAPAPP_DEMO": "false"}
+        served = stack.enter_context(Alone(folder, **settings).up())
         with httpx.Client(base_url=f"http://localhost:{served.port}", timeout=60) as api:
             video = upload(api, film)
             with Watch(served) as resting:

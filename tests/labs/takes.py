@@ -6,7 +6,6 @@ lab of departures is about jobs and small requests.
 
 import hashlib
 import random
-import signal
 import struct
 import threading
 from collections import Counter
@@ -130,8 +129,7 @@ def run(times: int, seed: int = 1) -> Tally:
 
 def look(url: str, folder: Path, db: psycopg.Connection[Any], tally: Tally) -> None:
     """Whatever was promised comes true in a last life, and nothing else is there."""
-    served = serve(url, folder).until_up()
-    try:
+    with serve(url, folder).up() as served:
         left = "SELECT FROM snap_processing_job WHERE finished_at IS NULL LIMIT 1"
         until(lambda: not db.execute(left).fetchall(), within=600)
         with httpx.Client(base_url=f"http://127.0.0.1:{served.port}", timeout=GRACE) as client:
@@ -141,9 +139,6 @@ def look(url: str, folder: Path, db: psycopg.Connection[Any], tally: Tally) -> N
                     tally.found.append(f"the film {video} is not what was sent: {kept.status_code}")
             for snap in tally.snaps:
                 _look_at(client, snap, tally)
-    finally:
-        served.signal(signal.SIGTERM)
-        served.end()
     charged = db.execute("SELECT id, kind, status, errors FROM snap_processing_job WHERE attempt_count <> 1").fetchall()
     tally.found += [f"a job was charged an attempt or failed: {job}" for job in charged]
     unfinished = {".incoming", "scratch"}  # where an upload and a job keep what is not finished

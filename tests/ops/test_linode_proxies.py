@@ -2,7 +2,6 @@
 
 import os
 import re
-import socket
 import subprocess
 import threading
 from collections.abc import Iterator
@@ -16,6 +15,7 @@ import pytest
 from snapapp.api.http.requests.exchange import BODY_MAX
 from tests.jobs.working import until
 from tests.ops.linode import BOX, TOKEN, ran, tool
+from tests.running import free_port, is_open
 
 
 class Application(ThreadingHTTPServer):
@@ -88,7 +88,7 @@ def outside(request: pytest.FixtureRequest, application: Application, tmp_path: 
     port = free_port()
     make = {"caddy": caddy, "nginx": nginx}[request.param]
     with running(make(tmp_path, port, application.place), tmp_path):
-        until(lambda: accepts(port))
+        until(lambda: is_open(port))
         scheme = "http" if request.param == "caddy" else "https"
         with httpx.Client(base_url=f"{scheme}://127.0.0.1:{port}", verify=False, timeout=10) as client:
             yield client
@@ -138,18 +138,6 @@ def running(argv: list[str], folder: Path) -> Iterator[None]:
     finally:
         process.terminate()
         process.wait(timeout=20)
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
-
-
-def accepts(port: int) -> bool:
-    with socket.socket() as probe:
-        return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
 INSIDE = ["/internal", "/internal/jobs/1", "//internal/jobs/1", "/%69nternal/jobs/1", "/x/../internal/jobs/1"]

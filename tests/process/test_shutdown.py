@@ -18,7 +18,7 @@ from snapapp.cli.service import Server
 from snapapp.settings.table import Settings
 from tests.factory import Db, make_job, make_jobs, row
 from tests.jobs.working import until
-from tests.running import Served
+from tests.running import Served, is_open
 
 Serve = Callable[..., Served]
 GRACE = 20.0
@@ -99,7 +99,7 @@ def test_a_request_whose_body_is_still_on_its_way_is_answered(url: str, db: Db, 
         connection.sendall(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body[:10])
         until(lambda: served.ask("/actuator/liveness").status == 200)
         served.signal(signal.SIGTERM)
-        until(lambda: not accepts(served))
+        until(lambda: not is_open(served.port))
         connection.sendall(body[10:])
         answer = read_all(connection)
     assert answer.startswith(b"HTTP/1.1 201"), answer
@@ -130,7 +130,7 @@ def test_the_second_signal_means_now(url: str, db: Db, serve: Serve) -> None:
     until(lambda: row(db, job_id).progress is not None)
     served.signal(signal.SIGTERM)
     served.hear("1 job runs and may finish within 3600 s. A second signal (Ctrl-C) ends them now")
-    until(lambda: not accepts(served))
+    until(lambda: not is_open(served.port))
     threading.Event().wait(1.1)  # sooner, it would be taken for the terminal's echo of the first one
     served.signal(signal.SIGTERM)
     code = served.end()
@@ -205,14 +205,6 @@ def _endless() -> FastAPI:
         return StreamingResponse(iter(lambda: b"." * 65536, b""))
 
     return app
-
-
-def accepts(served: Served) -> bool:
-    try:
-        socket.create_connection(("127.0.0.1", served.port), timeout=1).close()
-    except OSError:
-        return False
-    return True
 
 
 def read_all(connection: socket.socket) -> bytes:

@@ -2,10 +2,8 @@
 
 import http.client
 import os
-import re
 import shutil
 import signal
-import socket
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
@@ -17,11 +15,10 @@ from psycopg.errors import DeadlockDetected
 from tenacity import Retrying, retry_if_exception_type, stop_after_attempt
 
 from snapapp.jobs.rows.database import connect
-from tests import ROOT
 from tests.conftest import EMBEDDED
 from tests.databases import Postgres
 from tests.jobs.working import PATIENCE, until
-from tests.warm import Forked
+from tests.running import Served, free_port
 
 HOSTILE = '<img src=x onerror="document.title=1">\u202e</script><b>'
 
@@ -62,49 +59,27 @@ class Server:
     """`snapapp serve` with its worker; it can be stopped, and started again on the same port."""
 
     def __init__(self, url: str, folder: Path, **settings: str) -> None:
-        clean = {name: value for name, value in os.environ.items() if not name.startswith("SNAPAPP_")}
-        quick = {"SNAPAPP_RETRY_BASE_MS": "200", "SNAPAPP_RETRY_JITTER": "0"}
-        own = {"SNAPAPP_DATABASE_URL": url, "SNAPAPP_DATA_DIR": str(folder), "SNAPAPP_PORT": str(free_port())}
-        self._settings = clean | quick | own | settings
+        port = str(free_port())
+        own = {"SNAPAPP_DATABASE_URL": url, "SNAPAPP_DATA_DIR": str(folder), "SNAPAPP_PORT": port}
+        self._settings = {"SNAPAPP_RETRY_BASE_MS": "200", "SNAPAPP_RETRY_JITTER": "0"} | own | settings
         self.folder = folder
-        self._log = folder / "said"
         self.url = url
-        self.home = f"http://localhost:{own['SNAPAPP_PORT']}/"
+        self.home = f"http://localhost:{port}/"
         self.ops = f"{self.home}ops"
-        self.process: Forked | None = None
+        self.served: Served | None = None
 
     def start(self) -> None:
-        with self._log.open("wb") as log:
-            self.process = Forked(["snapapp", "serve"], folder=ROOT, environment=self._settings, said=log.fileno())
-        process = self.process
-        until(lambda: "Serving" in self.said() or process.poll() is not None, within=60)  # how quick it is, bench says
-        until(lambda: process.poll() is not None or is_open(self.home))
-        assert process.poll() is None, self.said()
+        self.served = Served(self.folder, **self._settings).until_up()
 
     def stop(self) -> None:
-        if self.process is not None:
-            self.process.send_signal(signal.SIGTERM)
+        if self.served is not None:
+            served, self.served = self.served, None
+            served.signal(signal.SIGTERM)
             try:
-                assert self.process.wait(WITHIN) == 0, self.said()
+                assert served.end() == 0, served.said()
             finally:
-                self.process.kill()
-                self.process.wait()
-                self.process = None
-
-    def said(self) -> str:
-        return self._log.read_text()
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        port: int = listening.getsockname()[1]
-        return port
-
-
-def is_open(home: str) -> bool:
-    found = re.search(r":(\d+)/", home)
-    with socket.socket() as knock:
-        return found is not None and knock.connect_ex(("localhost", int(found[1]))) == 0
+                served.process.kill()
+                served.process.wait()
 
 
 @contextmanager

@@ -74,9 +74,9 @@ def test_an_upload_goes_on_where_a_dead_server_a_person_and_a_reload_stopped_it(
         send(page, large)
         uploading = page.locator("#uploads li", has_text="tarde.mp4")
         until(lambda: page.evaluate("1") and there() > 500_000)
-        assert site.process
-        site.process.kill()
-        site.process.wait()
+        assert site.served
+        site.served.process.kill()
+        site.served.end()
         dead, before = there(), len(began)
         site.start()
         until(lambda: page.evaluate("1") and there() > dead + 500_000)

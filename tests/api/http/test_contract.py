@@ -8,55 +8,15 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
-import httpx
 import pytest
 
 from snapapp.jobs.model import Status
-from tests import ROOT
 from tests.factory import Db, make_job
-from tests.jobs.working import until
-from tests.warm import Forked
+from tests.running import Served
 
 TOKEN = "a-token-for-the-contract"
-
-
-@contextmanager
-def served(url: str, folder: Path, **environment: str) -> Iterator[str]:
-    """`snapapp serve`, as people start it; its address. Its log ends in `folder`."""
-    log = folder / "serve.log"
-    given = {"SNAPAPP_DATABASE_URL": url, "SNAPAPP_DATA_DIR": str(folder / "var"), "SNAPAPP_PORT": "0"} | environment
-    with log.open("wb") as file:
-        environment = {"PATH": os.environ["PATH"], "HOME": str(folder)} | given
-        process = Forked(["snapapp", "serve"], folder=ROOT, environment=environment, said=file.fileno())
-    try:
-        at = address(log, process)
-        until(lambda: is_open(at))
-        yield at
-    finally:
-        process.terminate()
-        process.wait(timeout=60)
-
-
-def is_open(at: str) -> bool:
-    try:
-        return httpx.get(f"{at}/actuator/readiness", timeout=60).status_code == 200
-    except httpx.ConnectError:  # it is bound, and named, before it listens
-        return False
-
-
-def address(log: Path, process: Forked) -> str:
-    while process.poll() is None:
-        if found := re.search(r"Serving http://localhost:(\d+)/", log.read_text()):
-            return f"http://127.0.0.1:{found[1]}"
-        try:
-            process.wait(timeout=0.05)
-        except subprocess.TimeoutExpired:
-            continue
-    raise AssertionError(f"it does not start: {log.read_text()}")
 
 
 # Ids are learnt from answers, and that of an enqueue that met a held key is null: the job "null" may be refused. And
@@ -121,21 +81,20 @@ def test_the_server_does_what_it_says_whatever_is_asked(
         "--exclude-path=/internal/observability/http-metrics",
         *manner,
     ]
-    with served(
-        url, tmp_path, SNAPAPP_INTERNAL_TOKEN=TOKEN, SNAPAPP_WORKER_CHILDREN="1", SNAPAPP_SYNC_WAIT_MS="200"
-    ) as at:
-        httpx.get(f"{at}/openapi.json", timeout=60)  # made when it is first asked for, which takes a busy machine long
-        asked = subprocess.run([*argv, f"{at}/openapi.json"], cwd=tmp_path, capture_output=True, text=True, check=False)
-    log = (tmp_path / "serve.log").read_text()
+    settings = {"SNAPAPP_INTERNAL_TOKEN": TOKEN, "SNAPAPP_WORKER_CHILDREN": "1", "SNAPAPP_SYNC_WAIT_MS": "200"}
+    with Served(tmp_path, SNAPAPP_DATABASE_URL=url, **settings).up() as served:
+        served.ask("/openapi.json")  # made when it is first asked for, which takes a busy machine long
+        argv.append(f"http://127.0.0.1:{served.port}/openapi.json")
+        asked = subprocess.run(argv, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert asked.returncode == 0, asked.stdout + asked.stderr
-    assert "A request failed" not in log, log
+    assert "A request failed" not in served.said(), served.said()
     print(asked.stdout)
 
 
 def test_the_description_is_complete(url: str, tmp_path: Path) -> None:
     """Every operation is named, described and says what can go wrong; 422 nowhere."""
-    with served(url, tmp_path, SNAPAPP_WORKER_ENABLED="false") as at:
-        described = httpx.get(f"{at}/openapi.json", timeout=60).json()
+    with Served(tmp_path, SNAPAPP_DATABASE_URL=url, SNAPAPP_WORKER_ENABLED="false").up() as served:
+        described = served.ask("/openapi.json").body
     operations = [(path, operation) for path, methods in described["paths"].items() for operation in methods.values()]
     names = [operation["operationId"] for _, operation in operations]
     assert len({*names}) == len(names)

@@ -1,13 +1,10 @@
 """What nobody means well: each is answered with a refusal that gives nothing away, and the server goes on."""
 
-import http.client
 import json
 import socket
 import threading
-from contextlib import closing
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 import psycopg
 import pytest
@@ -19,9 +16,9 @@ from snapapp.api.http.requests.exchange import BODY_MAX
 from snapapp.cli.service import Server
 from tests.api.conftest import served
 from tests.api.examples import NOBODY, mark
-from tests.api.http.test_contract import served as served_on_a_socket
 from tests.factory import Db, make_job, statuses
 from tests.jobs.working import until
+from tests.running import Served
 
 JOBS = "/internal/jobs"
 JSON = {"Content-Type": "application/json"}
@@ -128,26 +125,12 @@ def test_a_chunked_body_without_end_is_cut_and_the_server_goes_on(url: str, tmp_
     """A real socket: the answer does not wait for the end, which never comes, and then the connection is closed."""
     head = f"POST {JOBS} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked"
     chunk = b"10000\r\n" + b" " * 65536 + b"\r\n"
-    with served_on_a_socket(url, tmp_path, SNAPAPP_WORKER_ENABLED="false") as at:
-        place = urlsplit(at)
-        with socket.create_connection((place.hostname, place.port), timeout=20) as connection:
+    with Served(tmp_path, SNAPAPP_DATABASE_URL=url, SNAPAPP_WORKER_ENABLED="false").up() as process:
+        with socket.create_connection(("127.0.0.1", process.port), timeout=20) as connection:
             connection.sendall(f"{head}\r\n\r\n".encode() + chunk * (BODY_MAX // 65536 + 1))
             answer = b"".join(iter(lambda: connection.recv(65536), b""))
         assert answer.startswith(b"HTTP/1.1 413 ")
-        assert status_of(at, JOBS) == 200
-
-
-def connected(at: str) -> http.client.HTTPConnection:
-    return http.client.HTTPConnection(str(urlsplit(at).netloc), timeout=20)
-
-
-def status_of(at: str, path: str) -> int:
-    """Asked with the path as it is; other clients tidy it up."""
-    with closing(connected(at)) as connection:
-        connection.request("GET", path)
-        with connection.getresponse() as answer:
-            answer.read()
-            return answer.status
+        assert process.ask(JOBS).status == 200
 
 
 def test_a_chunked_body_that_is_too_large_is_a_413(client: TestClient, db: Db, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -176,8 +159,9 @@ def test_without_the_token_nothing_is_told(url: str, tmp_path: Path, sent: str |
 
 def test_no_spelling_of_a_path_leads_around_the_token(url: str, tmp_path: Path) -> None:
     spellings = ["/internal", JOBS, "//internal/jobs", "/Internal/jobs", "/x/../internal/jobs", "/%69nternal/jobs"]
-    with served_on_a_socket(url, tmp_path, SNAPAPP_WORKER_ENABLED="false", SNAPAPP_INTERNAL_TOKEN=TOKEN) as at:
-        answers = {path: status_of(at, path) for path in spellings}
+    settings = {"SNAPAPP_DATABASE_URL": url, "SNAPAPP_WORKER_ENABLED": "false", "SNAPAPP_INTERNAL_TOKEN": TOKEN}
+    with Served(tmp_path, **settings).up() as process:
+        answers = {path: process.ask(path).status for path in spellings}  # it sends a path as it is
         assert {*answers.values()} <= {401, 404}, answers
         assert (answers[JOBS], answers["/%69nternal/jobs"]) == (401, 401)
 

@@ -3,8 +3,6 @@
 import dataclasses
 import http.client
 import json
-import os
-import re
 import signal
 import socket
 import tempfile
@@ -27,10 +25,9 @@ from snapapp.jobs.adding import enqueue, enqueue_many
 from snapapp.jobs.rows import lifecycle
 from snapapp.postgres.migrate import migrate
 from snapapp.settings.table import Settings
-from tests import ROOT
 from tests.factory import Db, ago, as_it_runs, make_job, make_jobs, move
 from tests.jobs.working import until
-from tests.warm import Forked
+from tests.running import Served
 
 WITHIN = 20.0
 
@@ -330,37 +327,14 @@ def test_a_stream_outlives_the_database_and_says_so() -> None:
 @pytest.mark.at_length  # process/test_shutdown ends an open stream in every run
 def test_a_departure_ends_every_stream_at_once(url: str, tmp_path: Path) -> None:
     """FD6: SIGTERM with open streams; uvicorn alone waited for them."""
-    with ExitStack() as stack, served_by_process(url, tmp_path) as (process, port):
-        clients = [stack.enter_context(closing(Client(port))) for _ in range(5)]
+    with ExitStack() as stack, Served(tmp_path, SNAPAPP_DATABASE_URL=url).up() as process:
+        clients = [stack.enter_context(closing(Client(process.port))) for _ in range(5)]
         for client in clients:
             client.until("snapshot")
-        process.send_signal(signal.SIGTERM)
+        process.signal(signal.SIGTERM)
         for client in clients:
             assert client.next() is None  # or WITHIN is over
-        assert process.wait(WITHIN) == 0
-
-
-@contextmanager
-def served_by_process(url: str, folder: Path) -> Iterator[tuple[Forked, int]]:
-    clean = {name: value for name, value in os.environ.items() if not name.startswith("SNAPAPP_")}
-    settings = {"SNAPAPP_DATABASE_URL": url, "SNAPAPP_PORT": "0", "SNAPAPP_DATA_DIR": str(folder)}
-    said = folder / "said"
-    with said.open("wb") as log:
-        process = Forked(["snapapp", "serve"], folder=ROOT, environment=clean | settings, said=log.fileno())
-    try:
-        until(lambda: re.search(r"Serving \S+:(\d+)/", said.read_text()) or process.poll() is not None)
-        found = re.search(r"Serving \S+:(\d+)/", said.read_text())
-        assert found, said.read_text()
-        until(lambda: is_open(int(found[1])))
-        yield process, int(found[1])
-    finally:
-        process.kill()
-        process.wait()
-
-
-def is_open(port: int) -> bool:
-    with socket.socket() as knock:
-        return knock.connect_ex(("localhost", port)) == 0
+        assert process.end() == 0
 
 
 def test_the_token_guards_the_stream(url: str) -> None:

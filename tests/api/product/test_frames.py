@@ -43,11 +43,10 @@ def source(tmp_path: Path) -> Iterator[Server]:
 def working(url: str, folder: Path, source: Server, **settings: str) -> Iterator[httpx.Client]:
     """`snapapp serve`, worker and all, as people start it; it is told to leave while the client is there."""
     allowed = {"SNAPAPP_FETCH_ALLOWED_HOSTS": f"127.0.0.1:{source.port}"}
-    process = Served(folder, SNAPAPP_DATABASE_URL=url, **allowed, **settings).until_up()
-    with httpx.Client(base_url=f"http://localhost:{process.port}", timeout=60) as client:
+    process = Served(folder, SNAPAPP_DATABASE_URL=url, **allowed, **settings)
+    with httpx.Client(base_url=f"http://localhost:{process.port}", timeout=60) as client, process.up():
         yield client
-        process.process.terminate()
-        assert process.end() == 0
+    assert process.end() == 0
 
 
 def silent(visit: Visit) -> None:

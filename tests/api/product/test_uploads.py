@@ -10,7 +10,6 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 from uuid import UUID
 
 import psycopg
@@ -22,10 +21,10 @@ from snapapp.domain import videos
 from snapapp.storage import keys
 from tests.api.conftest import served
 from tests.api.examples import OTHER, add_tenant, as_tenant, complete, count, house, mark
-from tests.api.http.test_contract import served as served_on_a_socket
 from tests.api.product.films import FILM, VIDEOS, nothing_left, stored, upload
 from tests.factory import Db, scalar
 from tests.jobs.working import until
+from tests.running import Served
 
 # --- uploads ----------------------------------------------------------------------------------------------------
 
@@ -166,15 +165,15 @@ def test_of_uploads_that_only_fit_one_by_one_the_second_is_refused(url: str, tmp
         yield content[1000:]
 
     quota = {"SNAPAPP_WORKER_ENABLED": "false", "SNAPAPP_TENANT_STORAGE_MAX_MB": "1", "SNAPAPP_DEMO": "false"}
-    with served_on_a_socket(url, tmp_path, **quota) as where, ThreadPoolExecutor() as threads:
+    with Served(tmp_path, SNAPAPP_DATABASE_URL=url, **quota).up() as process, ThreadPoolExecutor() as threads:
 
         def send(last: bytes) -> int:
-            with closing(http.client.HTTPConnection(urlsplit(where).netloc, timeout=30)) as connection:
+            with closing(http.client.HTTPConnection("127.0.0.1", process.port, timeout=30)) as connection:
                 connection.request("POST", VIDEOS, pieces(FILM + bytes(600_000) + last), encode_chunked=True)
                 return connection.getresponse().status
 
         assert sorted(threads.map(send, [b"1", b"2"])) == [201, 507]
-        files = [path for path in (tmp_path / "var" / "media").rglob("*") if path.is_file()]
+        files = [path for path in (tmp_path / "media").rglob("*") if path.is_file()]
     assert (len(files), count(db, "video")) == (1, 1)
 
 
@@ -264,18 +263,15 @@ def test_a_browser_sends_a_file_name_in_latin_1(client: TestClient) -> None:
 
 def test_a_client_that_goes_away_leaves_nothing(url: str, tmp_path: Path, db: Db) -> None:
     """A real socket, cut in the middle of the body."""
-    with served_on_a_socket(url, tmp_path, SNAPAPP_WORKER_ENABLED="false") as at:
-        place = urlsplit(at)
+    with Served(tmp_path, SNAPAPP_DATABASE_URL=url, SNAPAPP_WORKER_ENABLED="false").up() as process:
         head = f"POST {VIDEOS} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 10000000\r\n\r\n"
-        folder = tmp_path / "var" / "media"
-        with socket.create_connection((place.hostname, place.port), timeout=20) as connection:
+        folder = tmp_path / "media"
+        with socket.create_connection(("127.0.0.1", process.port), timeout=20) as connection:
             connection.sendall(head.encode() + FILM * 60)
             until(lambda: [path for path in folder.rglob("*") if path.is_file()])
         until(lambda: not [path for path in folder.rglob("*") if path.is_file()])
-        with closing(http.client.HTTPConnection(str(place.netloc), timeout=20)) as connection:
-            connection.request("GET", VIDEOS)
-            assert json.loads(connection.getresponse().read())["items"] == []
-    assert "A request failed" not in (tmp_path / "serve.log").read_text()
+        assert process.ask(VIDEOS).body["items"] == []
+    assert "A request failed" not in process.said()
 
 
 def test_a_database_that_refuses_costs_no_orphan(client: TestClient, db: Db) -> None:

@@ -13,8 +13,8 @@ from distributed import Client
 
 from snapapp.jobs.settings import cluster_url
 from tests import ROOT
-from tests.jobs.compute import free_port
 from tests.jobs.working import until
+from tests.running import free_port
 
 NODE = ("-m", "snapapp", "compute", "node")
 _UP_WITHIN = 60.0

@@ -30,12 +30,12 @@ from snapapp.jobs.registry import Processor, Registry
 from snapapp.jobs.rows import lifecycle
 from tests import ROOT
 from tests.factory import Db, ago, make_job, move, row, scalar
-from tests.jobs.compute import free_port
 from tests.jobs.compute.clusters import NODE, Cluster
 from tests.jobs.executors.test_executors import put
 from tests.jobs.kinds import crashing
 from tests.jobs.working import PATIENCE, Heard, quick_settings, until, until_status, working
 from tests.labs.executors import kinds
+from tests.running import free_port
 
 at_length = pytest.mark.at_length  # a node that is killed, and bad jobs on one that lives, in every run
 

@@ -103,17 +103,15 @@ def snaps(count: int) -> tuple[int, int]:
 
 def _made(folder: Path, film: Path, count: int, **settings: str) -> dict[tuple[int, str], str]:
     """The hash of each file of each snap."""
-    served = Served(folder, SNAPAPP_DEMO="false", **settings)
-    with ExitStack() as stack:
-        stack.callback(served.end)
-        stack.callback(served.process.terminate)
-        served.until_up()
-        with httpx.Client(base_url=f"http://localhost:{served.port}", timeout=60) as api:
-            video = box.upload(api, film)
-            until(lambda: api.get(f"/v2/videos/{video}").json()["videoProbe"], within=_WITHIN)
-            marked = [box.mark(api, video, 1.0 + number * 0.2) for number in range(count)]
-            for snap in marked:
-                until(lambda snap=snap: box.is_made(api, snap), within=_WITHIN)  # type: ignore[misc]
+    with (
+        Served(folder, SNAPAPP_DEMO="false", **settings).up() as served,
+        httpx.Client(base_url=f"http://localhost:{served.port}", timeout=60) as api,
+    ):
+        video = box.upload(api, film)
+        until(lambda: api.get(f"/v2/videos/{video}").json()["videoProbe"], within=_WITHIN)
+        marked = [box.mark(api, video, 1.0 + number * 0.2) for number in range(count)]
+        for snap in marked:
+            until(lambda snap=snap: box.is_made(api, snap), within=_WITHIN)  # type: ignore[misc]
     return {
         (number, file.name): hashlib.sha256(file.read_bytes()).hexdigest()
         for number, snap in enumerate(marked)

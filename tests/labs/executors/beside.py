@@ -23,10 +23,8 @@ QUIET = {"SNAPAPP_DEMO": "false", "SNAPAPP_RETRY_BASE_MS": "100", "SNAPAPP_WORKE
 def report(jobs: int, seed: int) -> Iterator[str]:
     with ground("beside") as its:
         db = its.db
-        served = Served(
-            its.folder, SNAPAPP_DATABASE_URL=its.url, SNAPAPP_PROCESSORS="tests.labs.executors.served", **QUIET
-        ).until_up()
-        try:
+        settings = {"SNAPAPP_DATABASE_URL": its.url, "SNAPAPP_PROCESSORS": "tests.labs.executors.served", **QUIET}
+        with Served(its.folder, **settings).up() as served:
             job_id = enqueue(db, "thread.good")
             until(lambda: lab.unfinished(db) == 0)
             path = f"/internal/jobs/{job_id}"
@@ -35,9 +33,6 @@ def report(jobs: int, seed: int) -> Iterator[str]:
             with Watch(served) as watch:
                 lab.put(db, jobs, random.Random(seed), attempts=2, without={"thread.stuck"})
                 beside = stays(served.port, path, db, within=60 + jobs)
-        finally:
-            served.process.terminate()
-            served.end()
         ended = lab.Report()
         lab.judge(db, ended)
     yield f"{ended.good} good and {ended.bad} bad jobs ended as they should, {len(ended.problems)} did not"
