@@ -21,6 +21,7 @@ import psycopg
 import sqlalchemy
 
 from snapapp.jobs import Job, enqueue, processor
+from snapapp.jobs.os.processes import children
 from tests.conftest import OLDEST, PROGRAMS, guarded_folder
 from tests.jobs.working import until
 from tests.running import Running, Served, free_port
@@ -85,8 +86,7 @@ class Server:
 
     def kill(self) -> None:
         """As a machine dies: nobody says good-bye."""
-        children = Path(f"/proc/{self._process.pid}/task/{self._process.pid}/children").read_text().split()
-        for pid in (self._process.pid, *map(int, children)):
+        for pid in (self._process.pid, *children(self._process.pid)):
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         self._process.wait()

@@ -18,7 +18,7 @@ import psycopg.conninfo
 import pytest
 
 from snapapp.jobs import Failure, doctor
-from snapapp.jobs.os.processes import started
+from snapapp.jobs.os.processes import children, started
 from snapapp.processing import checks, media_work
 from snapapp.processing.decoder import check, walls
 from snapapp.processing.decoder.client import DecoderDied, DecoderFailed, Decoders, OutOfMemory
@@ -236,7 +236,8 @@ def test_what_the_source_raises_comes_through_as_it_is_and_ends_the_decoder(deco
 
     with pytest.raises(ConnectionResetError, match="the source is gone"):
         run(decoders, tmp_path, "reads", {}, Broken(b"0123456789"))
-    assert children_of(decoders) == []
+    assert decoders.pid
+    assert children(decoders.pid) == []
 
 
 def test_a_decoder_that_answers_and_stays_is_ended(decoders: Decoders, tmp_path: Path) -> None:
@@ -324,8 +325,3 @@ class Killing(io.BytesIO):
         assert self._decoders.pid
         os.kill(self._decoders.pid, signal.SIGKILL)
         return super().read(size)
-
-
-def children_of(decoders: Decoders) -> list[int]:
-    lists = Path(f"/proc/{decoders.pid}/task").glob("*/children")
-    return [int(child) for each in lists for child in each.read_text().split()]

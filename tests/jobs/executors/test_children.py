@@ -15,7 +15,7 @@ from snapapp.jobs import Failure, Job
 from snapapp.jobs.context import Within
 from snapapp.jobs.executors import children, process_group
 from snapapp.jobs.executors.reaper import Guard
-from snapapp.jobs.os.processes import started
+from snapapp.jobs.os import processes
 from snapapp.jobs.rows import lifecycle
 from snapapp.jobs.rows.people import overviews
 from tests import ROOT
@@ -63,7 +63,7 @@ def test_a_child_that_has_grown_is_replaced_between_two_jobs(url: str, db: Db) -
         small = [until_status(db, put(db, "process.good"), "COMPLETED").result for _ in range(3)]
         big = until_status(db, put(db, "process.fat"), "COMPLETED").result
         after = until_status(db, put(db, "process.good"), "COMPLETED").result
-        until(lambda: started(big) is None)
+        until(lambda: processes.started(big) is None)
     assert set(small) == {big}
     assert after != big
 
@@ -72,14 +72,14 @@ def test_what_a_job_leaves_running_is_gone_before_the_next_one(url: str, db: Db)
     with working(url, kinds.registry):
         left_behind = until_status(db, put(db, "process.litter"), "COMPLETED").result
         until_status(db, put(db, "process.good"), "COMPLETED")
-        assert started(left_behind) is None
+        assert processes.started(left_behind) is None
 
 
 def test_what_a_job_leaves_running_is_seen_also_when_its_own_parent_has_ended(url: str, db: Db) -> None:
     with working(url, crashing.registry):
         child, left_behind = until_status(db, put(db, "child.orphan"), "COMPLETED").result
         assert until_status(db, put(db, "child.echo"), "COMPLETED").result["pid"] != child
-        assert started(left_behind) is None
+        assert processes.started(left_behind) is None
 
 
 def test_a_child_cannot_be_told_to_come_back_later_than_in_ten_years(url: str, db: Db) -> None:
@@ -113,7 +113,7 @@ def test_a_program_that_cannot_be_watched_is_ended_and_forgotten(monkeypatch: py
     with pytest.raises(OSError, match="too many open files"):
         process_group.Group(["sleep", "600"], guard, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     assert open_files() == before
-    assert not [pid for pid in direct_children(os.getpid()) if b"sleep" in read(Path(f"/proc/{pid}/cmdline"))]
+    assert not [pid for pid in processes.children("self") if b"sleep" in read(Path(f"/proc/{pid}/cmdline"))]
     assert not guard._line_of
     guard.stop()
 
@@ -186,7 +186,7 @@ def test_a_cancel_kills_the_group_before_the_next_beat(url: str, db: Db) -> None
         pids = said_pids(db, job_id)
         until(lambda: scalar(db, IS_LISTENING))
         lifecycle.cancel(db, job_id)
-        until(lambda: not any(map(started, pids)))
+        until(lambda: not any(map(processes.started, pids)))
         until_status(db, job_id, "CANCELLED")
 
 
@@ -202,12 +202,12 @@ def test_a_worker_killed_at_once_leaves_no_process_behind(url: str, db: Db) -> N
     parent = subprocess.Popen([sys.executable, "-m", "tests.labs.executors.worker", url], cwd=ROOT)
     try:
         pids = [*said_pids(db, put(db, "process.brooding")), *said_pids(db, put(db, "command.brooding"))]
-        pids += direct_children(parent.pid)  # the guard among them
+        pids += processes.children(parent.pid)  # the guard among them
         assert len(set(pids)) >= 5
     finally:
         parent.kill()
         parent.wait()
-    until(lambda: not any(map(started, pids)), within=5)
+    until(lambda: not any(map(processes.started, pids)), within=5)
 
 
 def test_a_guard_that_was_killed_is_replaced_and_told_everything() -> None:
@@ -218,7 +218,7 @@ def test_a_guard_that_was_killed_is_replaced_and_told_everything() -> None:
         until(guards)  # a program that has just been started has no name for a moment
         [shell] = guards()
         os.kill(shell, signal.SIGKILL)
-        until(lambda: started(shell) is None)
+        until(lambda: processes.started(shell) is None)
         guard.watch(sleepers[1].pid)
         guard.stop()  # which is how its input ends when we die, too
         assert [sleeper.wait(timeout=10) for sleeper in sleepers] == [-signal.SIGKILL] * 2
@@ -279,14 +279,9 @@ def said_pids(db: Db, job_id: int) -> list[int]:
     return [int(word) for word in said()[0][0].split()]
 
 
-def direct_children(pid: int) -> list[int]:
-    lists = Path(f"/proc/{pid}/task").glob("*/children")
-    return [int(child) for children in lists for child in children.read_text().split()]
-
-
 def guards() -> list[int]:
     begins = b"/bin/sh\0-c\0\ntrap"
-    return [pid for pid in direct_children(os.getpid()) if read(Path(f"/proc/{pid}/cmdline")).startswith(begins)]
+    return [pid for pid in processes.children("self") if read(Path(f"/proc/{pid}/cmdline")).startswith(begins)]
 
 
 def test_what_a_child_keeps_is_accounted_to_the_attempt_that_has_started_it(

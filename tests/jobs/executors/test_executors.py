@@ -9,7 +9,7 @@ from pathlib import Path
 
 from snapapp.jobs import Job, enqueue, enqueue_many
 from snapapp.jobs.errors import JobTimeout
-from snapapp.jobs.os.processes import started
+from snapapp.jobs.os.processes import children, started
 from snapapp.jobs.registry import Registry
 from snapapp.jobs.rows import lifecycle
 from tests.factory import Db, row
@@ -169,10 +169,9 @@ def test_a_killed_child_costs_its_own_attempt_only(url: str, db: Db) -> None:
 
 
 def children_of(pid: int) -> list[int]:
-    """The warm children of a worker; the kernel lists a process under the thread that started it."""
-    lists = Path(f"/proc/{pid}/task").glob("*/children")
-    mine = [int(child) for children in lists for child in read(children).split()]
-    return [child for child in mine if b"snapapp.jobs.executors.child" in read(Path(f"/proc/{child}/cmdline"))]
+    """The warm children of a worker."""
+    program = b"snapapp.jobs.executors.child"
+    return [child for child in children(pid) if program in read(Path(f"/proc/{child}/cmdline"))]
 
 
 def read(path: Path) -> bytes:

@@ -14,6 +14,7 @@ import pytest
 
 from snapapp import postgres
 from snapapp.jobs.fleet import commands, overview
+from snapapp.jobs.os.processes import children
 from snapapp.jobs.rows.database import connect
 from snapapp.postgres.migrate import migrate
 from tests import ROOT
@@ -198,14 +199,10 @@ def test_every_look_is_an_event_for_whoever_listens(start: Start, db: Db) -> Non
 def test_a_fork_server_that_is_killed_is_replaced_and_its_workers_stay(start: Start, db: Db) -> None:
     it = start(plan(mail=ONE))
     [worker] = until_workers(db, 1)
-    [fork_server] = [pid for pid in children_of(it.process.pid) if pid != worker.pid]
+    [fork_server] = [pid for pid in children(it.process.pid) if pid != worker.pid]
     os.kill(fork_server, signal.SIGKILL)
     os.kill(worker.pid, signal.SIGKILL)
     until_workers(db, 1, besides=[worker])
-
-
-def children_of(pid: int) -> list[int]:
-    return [int(each) for each in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
 
 # --- limits -----------------------------------------------------------------------------------------------------
@@ -592,5 +589,5 @@ def test_children_of_a_killed_workers_jobs_are_not_left(start: Start, db: Db) ->
     below = set(it.family()) - {it.process.pid, worker.pid}
     os.kill(worker.pid, signal.SIGKILL)
     until_workers(db, 1, besides=[worker])
-    fork_server = set(children_of(it.process.pid))
+    fork_server = set(children(it.process.pid))
     until(lambda: not (below - fork_server) & set(it.family()))

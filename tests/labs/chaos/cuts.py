@@ -7,25 +7,18 @@ import functools
 import random
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from types import ModuleType
 from typing import Any
 
 import psycopg
 from sqlalchemy import Connection
 
 from snapapp.jobs.model import Job
-from snapapp.jobs.rows import claim, leases, lifecycle, limits, notes, settle
+from tests.labs.chaos.statements import home
 
 _CALLS = ("claim", "complete", "hand_back", "recover", "release")
 
 Transaction = Callable[[Job], AbstractContextManager[Connection]]
 Note = Callable[..., None]
-
-_ROWS = (claim, leases, lifecycle, limits, notes, settle)
-
-
-def _home(name: str) -> ModuleType:
-    return next(module for module in _ROWS if hasattr(module, name))
 
 
 class Scissors:
@@ -55,7 +48,7 @@ class Scissors:
     def hold_to_the_queue(self) -> None:
         """Statements that commit by themselves: cut after they have."""
         for name in _CALLS:
-            setattr(_home(name), name, self._cut_after(name, getattr(_home(name), name)))
+            setattr(home(name), name, self._cut_after(name, getattr(home(name), name)))
 
     def _cut_after(self, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(function)

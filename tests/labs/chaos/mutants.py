@@ -4,10 +4,9 @@ A test that has never failed proves little: these show that the checker bites.
 """
 
 from dataclasses import dataclass
-from types import ModuleType
 
-from snapapp.jobs.rows import claim, leases, lifecycle, limits, notes, settle
 from tests.labs.chaos.checker import OVER_THE_CAP, RAN_EXHAUSTED, STALE
+from tests.labs.chaos.statements import home
 
 _FENCES = {
     "_COMPLETE": (" AND job.lease_seq = done.lease_seq", " AND job.status = 'RUNNING'"),
@@ -17,12 +16,6 @@ _FENCES = {
 _TOLD = "snap_id, attempt_count, max_attempts"
 _CAPPED = "snap_id, least(attempt_count, max_attempts), max_attempts"
 _CLAIMS = ("_CLAIM",)
-
-_ROWS = (claim, leases, lifecycle, limits, notes, settle)
-
-
-def _home(name: str) -> ModuleType:
-    return next(module for module in _ROWS if hasattr(module, name))
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +55,7 @@ def plant(mutant: str | None) -> None:
     if mutant is None:
         return
     for statement, says, instead in MUTANTS[mutant].edits:
-        text: str = getattr(_home(statement), statement)
+        text: str = getattr(home(statement), statement)
         if says not in text:
             raise ValueError(f"{mutant}: {statement} does not say {says!r} any more")
-        setattr(_home(statement), statement, text.replace(says, instead))
+        setattr(home(statement), statement, text.replace(says, instead))

@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import psycopg
@@ -23,18 +22,13 @@ from snapapp.jobs.os import processes
 from snapapp.jobs.os.signals import Signals
 from snapapp.jobs.process.runtime import Runtime
 from snapapp.jobs.registry import Registry
-from snapapp.jobs.rows import claim, leases, lifecycle, limits, notes, settle
+from snapapp.jobs.rows import claim, settle
 from snapapp.jobs.settings import JobsSettings
 from snapapp.jobs.worker import finish
 from tests.labs.chaos import kinds, mutants
 from tests.labs.chaos.cuts import Scissors
 from tests.labs.chaos.recorder import Recorder
-
-_ROWS = (claim, leases, lifecycle, limits, notes, settle)
-
-
-def _home(name: str) -> ModuleType:
-    return next(module for module in _ROWS if hasattr(module, name))
+from tests.labs.chaos.statements import home
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,10 +133,10 @@ def ignore(*_: Any) -> None:
 def _overhear(recorder: Recorder) -> None:
     """Wraps the statements where the worker looks them up, so that its log has the lease of every try."""
     _wrap(claim, "claim", lambda claimed, *_: _claimed(recorder, claimed.jobs))
-    _wrap(_home("recover"), "recover", lambda ids, *_: recorder.write("recovered", jobs=ids) if ids else None)
-    _wrap(_home("release"), "release", lambda ids, _db, worker, *_: recorder.write("released", jobs=ids, of=worker))
-    _wrap(_home("hand_back"), "hand_back", lambda ids, *_: recorder.write("handed back", jobs=sorted(ids)))
-    _wrap(_home("settle_batch"), "settle_batch", lambda settled, _, batch: _handed_back(recorder, settled, batch))
+    _wrap(home("recover"), "recover", lambda ids, *_: recorder.write("recovered", jobs=ids) if ids else None)
+    _wrap(home("release"), "release", lambda ids, _db, worker, *_: recorder.write("released", jobs=ids, of=worker))
+    _wrap(home("hand_back"), "hand_back", lambda ids, *_: recorder.write("handed back", jobs=sorted(ids)))
+    _wrap(home("settle_batch"), "settle_batch", lambda settled, _, batch: _handed_back(recorder, settled, batch))
     _wrap(Child, "run", before=lambda _child, job, *_: None if job.exhausted else kinds.note_start(job))
     complete, settle_with_hook = settle.complete, finish.settle_with_hook
 
