@@ -327,7 +327,8 @@ def test_a_worker_of_a_supervisor_that_was_replaced_is_asked_to_leave_before_it_
                 thread.work(db)
                 assert process.stdout.readline() == f"{name}\n"
             monkeypatch.setattr(database_thread, "_KILL_LATE", 0.0)
-            until(lambda: thread.work(db) or process.poll() is not None)
+            while process.poll() is None:
+                thread.work(db)
         finally:
             process.kill()
     assert process.returncode == -signal.SIGKILL
