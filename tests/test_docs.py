@@ -7,11 +7,14 @@ from pathlib import Path
 
 import pytest
 import sqlalchemy
+from starlette.routing import Match
 
+from snapapp.app import create_app
 from snapapp.demo.first_minute import VIDEO
 from snapapp.domain import videos
 from snapapp.jobs import enqueue
 from snapapp.jobs.testing import run_due
+from snapapp.settings.table import Settings
 from tests import ROOT, imports_picture
 from tests.api.conftest import served
 from tests.api.examples import as_tenant, count
@@ -76,6 +79,25 @@ def test_the_readmes_requests_are_answered(url: str, tmp_path: Path, engine: sql
         uploaded = client.post("/v2/videos", content=film, headers={"X-File-Name": file_name})
         assert (uploaded.status_code, uploaded.json()["fileName"]) == (201, file_name)
     assert count(db, "snap") == 1
+
+
+CURL = re.compile(r"curl (?:-\w+ )*?(?:-X (\w+) )?(?:http://)?(?:localhost|127\.0\.0\.1):8000(/\S+)((?:.*\\\n)*.*)")
+
+
+def test_what_a_page_asks_with_curl_has_the_method_of_a_route() -> None:
+    """How an upload in parts begins was shown as a GET, which is 405."""
+    routes = create_app(Settings()).routes
+    asked = [found for page in PAGES for found in CURL.findall(page.read_text())]
+    lost = []
+    for said, path, rest in asked:
+        scope = {
+            "type": "http",
+            "method": said or ("POST" if re.search(r" (-d|--data)", rest) else "GET"),
+            "path": path,
+        }
+        if not any(route.matches(scope)[0] is Match.FULL for route in routes):
+            lost.append(f"{scope['method']} {path}")
+    assert (bool(asked), lost) == (True, [])
 
 
 def test_the_readmes_first_job_runs(tmp_path: Path, engine: sqlalchemy.Engine, db: Db) -> None:
