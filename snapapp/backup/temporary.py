@@ -35,7 +35,8 @@ def folder(parent: Path, prefix: str) -> Iterator[Path]:
 
 def _clear(parent: Path) -> None:
     for left in [each for prefix in (DRILL, RESTORE) for each in parent.glob(f"{prefix}{_ANY}")]:
-        # The server of a drill is no child of the drill's process, so it has outlived that.
-        with suppress(PostgresError):
-            postmaster.stop(left / DATABASE / "postgres")
+        if left.name.startswith(DRILL):
+            # The server of a drill is no child of the drill's process, so it has outlived that.
+            with suppress(PostgresError):
+                postmaster.stop(left / DATABASE / "postgres")
         shutil.rmtree(left, ignore_errors=True)

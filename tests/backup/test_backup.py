@@ -185,11 +185,15 @@ def test_a_storage_that_has_something_else_is_not_restored_into(
 def test_a_restore_that_was_interrupted_goes_on(
     filled: str, empty_url: str, media: Local, empty_media: Local, place: Place, tmp_path: Path
 ) -> None:
+    """Killed while pg_restore read the dump, in its folder."""
     made(filled, media, place)
     [(key, first), *_] = FILES.items()
     empty_media.put(key, first)
+    left = tmp_path / f"{temporary.RESTORE}ab12cd34"
+    left.mkdir()
+    (left / "database").write_bytes(b"every tenant's rows")
     backup.restore(empty_url, empty_media, place, None, tmp_path)
-    assert content(empty_media) == FILES
+    assert (content(empty_media), left.exists()) == (FILES, False)
 
 
 def test_a_damaged_dump_changes_nothing(
