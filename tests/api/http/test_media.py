@@ -305,6 +305,23 @@ def test_slow_clients_hold_neither_memory_nor_threads(large: SimpleNamespace) ->
     assert held < 40 * 3 * media.BLOCK
 
 
+def test_a_storage_that_hangs_leaves_places_for_other_routes(
+    large: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A thousand requests for files, whose clients had gone, were all that the server takes."""
+    goes_on = threading.Event()
+    monkeypatch.setattr(large.storage, "open", lambda _key: goes_on.wait(20))
+    monkeypatch.setattr(media, "WAITING", 2)
+    with ExitStack() as clients:
+        clients.callback(goes_on.set)
+        for _ in range(media.READERS + 2):
+            waiting = clients.enter_context(closing(http.client.HTTPConnection("127.0.0.1", large.port)))
+            waiting.request("GET", large.link)
+        until(lambda: media._threads.is_full)
+        with get(large.port, large.link) as refused:
+            assert (refused.status, refused.getheader("Retry-After")) == (503, "5")
+
+
 def test_a_client_that_goes_is_noticed(large: SimpleNamespace) -> None:
     with get(large.port, large.link) as given:
         given.read(10)

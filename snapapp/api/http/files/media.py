@@ -31,6 +31,7 @@ T = TypeVar("T")
 BLOCK = 256 * 1024  # bytes in memory for one client
 SEND_WITHIN = 60.0  # seconds that a client may take for a block
 READERS = 8  # threads that read for all clients: a storage that hangs must not block the threads of other routes
+WAITING = 500  # requests that may wait for them: a storage that hangs must leave places for requests of other routes
 
 # By our own file name or the probe's result; never by the type that an upload claimed.
 TYPES: Mapping[str, str] = {
@@ -113,11 +114,18 @@ async def sent(
 ) -> Response:
     """`answer` for an `async def` route. It runs in the reading threads, so that a storage that hangs blocks only
     these."""
-    return await _threads.run(partial(answer, storage, key, request, name=name, kind=kind))
+    return await _begin(partial(answer, storage, key, request, name=name, kind=kind))
 
 
 async def is_there(storage: Storage, key: str) -> bool:
-    return await _threads.run(storage.exists, key)
+    return await _begin(partial(storage.exists, key))
+
+
+async def _begin(act: Callable[[], T]) -> T:
+    """Runs the first call for an answer. 503 if too many wait for theirs."""
+    if _threads.is_full:
+        raise HTTPException(503, "Too many files are being read, try again", {"Retry-After": "5"})
+    return await _threads.run(act)
 
 
 def _answer(file: Reader, request: Request, headers: dict[str, str], threads: "Threads") -> Response:
@@ -199,6 +207,10 @@ class _OwnThreads:
     def __init__(self, threads: int) -> None:
         self._limiter = CapacityLimiter(threads)
 
+    @property
+    def is_full(self) -> bool:
+        return self._limiter.statistics().tasks_waiting >= WAITING
+
     async def run(self, act: Callable[..., T], *arguments: Any) -> T:
         return await to_thread.run_sync(act, *arguments, limiter=self._limiter)
 
@@ -232,7 +244,7 @@ async def media(
 ) -> Response:
     """A file of a snap or video. The link is the permission: it works without headers until it expires."""
     # async, so that a storage that hangs blocks only the reading threads
-    return await _threads.run(_answer_to_link, house, token, path, request)
+    return await _begin(partial(_answer_to_link, house, token, path, request))
 
 
 _YEAR = timedelta(days=365)  # caches treat a longer time like a year
