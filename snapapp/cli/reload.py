@@ -3,13 +3,16 @@ process keeps the embedded PostgreSQL running meanwhile, because its start takes
 
 import logging
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import partial
 from importlib.machinery import PathFinder
 from pathlib import Path
 
 import snapapp
+from snapapp.jobs.os.parentage import die_with
 from snapapp.jobs.os.signals import Signals
 from snapapp.postgres.in_use import in_use
 from snapapp.settings.table import Settings
@@ -27,12 +30,18 @@ def run(settings: Settings) -> int:
     with Signals() as signals, in_use(settings, create=True):
         while True:
             before = _state(settings)
-            with subprocess.Popen([sys.executable, "-m", "snapapp", "serve"], env=_GRACE | os.environ) as serving:
+            with _begun() as serving:
                 changed = _wait_for_change(before, settings, serving, signals)
                 if changed is None:
                     return _wait_for_end(serving, signals)
                 _log.info("%s was changed: starting anew.", changed)
                 serving.terminate()
+
+
+def _begun() -> subprocess.Popen[bytes]:
+    ends_with_us = partial(die_with, os.getpid(), signal.SIGTERM)  # also if somebody kills this process
+    argv = [sys.executable, "-m", "snapapp", "serve"]
+    return subprocess.Popen(argv, env=_GRACE | os.environ, preexec_fn=ends_with_us)
 
 
 def _wait_for_change(

@@ -123,6 +123,10 @@ def test_with_reload_a_change_is_in_force_a_moment_later(url: str, run: Callable
     serve.signal(signal.SIGTERM)
     assert serve.end() == 0
     assert serve.family() == []
+    killed = run("serve", "--reload", **settings)
+    killed.hear("Serving")
+    killed.signal(signal.SIGKILL)
+    until(lambda: killed.family() == [])  # else it kept the port, and went on working the queue with old code
 
 
 def test_the_banner_is_for_a_terminal(url: str, quick: Callable[..., Running]) -> None:
