@@ -13,7 +13,7 @@ from snapapp.jobs.rows.database import cut, open_connection, sqlalchemy_url
 from snapapp.postgres.database import session
 from snapapp.settings.table import Settings
 
-_CHECKOUT_TIMEOUT = 5  # seconds a request waits for a connection before it is told to come again
+CHECKOUT_TIMEOUT = 5  # seconds a request waits for a connection before it is told to come again
 _SETTINGS = {
     "statement_timeout": "30s",
     "lock_timeout": "5s",
@@ -30,7 +30,7 @@ def web_engine(url: str, settings: Settings) -> Iterator[Engine]:
         sqlalchemy_url(url),
         pool_size=settings.web_connections,
         max_overflow=0,
-        pool_timeout=_CHECKOUT_TIMEOUT,
+        pool_timeout=CHECKOUT_TIMEOUT,
         pool_pre_ping=True,  # so that no request fails after a restart of the server
         hide_parameters=True,
         connect_args={

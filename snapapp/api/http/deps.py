@@ -1,10 +1,12 @@
 """The dependencies of routes: the monolith, a connection, the request's id. All but the connections are async: FastAPI
 would run others in threads, and while all threads wait for the database even a health check would hang."""
 
-from collections.abc import Callable, Iterator
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Annotated, TypeVar, cast
 from urllib.parse import unquote
 
+import sqlalchemy.exc
 from fastapi import Depends, Header, Request
 from sqlalchemy import Connection
 from sqlalchemy.orm import Session
@@ -12,6 +14,7 @@ from sqlalchemy.orm import Session
 from snapapp.api.http.header_text import as_sent
 from snapapp.api.http.requests.exchange import request_id
 from snapapp.jobs.rows.people.audit import Actor
+from snapapp.postgres.connections import CHECKOUT_TIMEOUT
 from snapapp.postgres.database import session
 from snapapp.process.monolith import Monolith
 
@@ -33,18 +36,37 @@ def of_process(request: Request, name: str, make: Callable[[], T]) -> T:
     return cast(T, getattr(state, name))
 
 
-def _reading(house: House) -> Iterator[Connection]:
+async def _turn(request: Request, house: House) -> AsyncIterator[None]:
+    """A turn to have a connection while the route's function waits for its thread. Whoever waits for a turn takes no
+    thread: while all threads waited for the pool, nobody who had a connection could go on. One connection is left to
+    the functions that take one in their own thread, and so give it back without another."""
+    turns = of_process(request, "turns", lambda: asyncio.Semaphore(max(1, house.settings.web_connections - 1)))
+    try:
+        async with asyncio.timeout(CHECKOUT_TIMEOUT):
+            await turns.acquire()
+    except TimeoutError:
+        raise sqlalchemy.exc.TimeoutError("No connection became free") from None
+    try:
+        yield
+    finally:
+        turns.release()
+
+
+Turn = Annotated[None, Depends(_turn, scope="function")]
+
+
+def _reading(house: House, _turn: Turn) -> Iterator[Connection]:
     """A connection in autocommit: this saves a round trip, and leaves no transaction open."""
     with house.web.connect() as connection:
         yield connection.execution_options(isolation_level="AUTOCOMMIT")
 
 
-def _writing(house: House) -> Iterator[Connection]:
+def _writing(house: House, _turn: Turn) -> Iterator[Connection]:
     with house.web.begin() as connection:
         yield connection
 
 
-def _transaction(house: House) -> Iterator[Session]:
+def _transaction(house: House, _turn: Turn) -> Iterator[Session]:
     with session(house.web) as db, db.begin():
         yield db
 

@@ -14,7 +14,7 @@ from fastapi.security import APIKeyCookie, APIKeyHeader
 from sqlalchemy.orm import Session
 
 from snapapp.api.http import cookies
-from snapapp.api.http.deps import House
+from snapapp.api.http.deps import House, Turn
 from snapapp.api.http.header_text import as_sent
 from snapapp.domain import operators, tenants
 from snapapp.domain.rules import rights
@@ -178,7 +178,7 @@ def code_of(house: House, claim: Claimed) -> str:
 Code = Annotated[str, Depends(code_of)]
 
 
-def _own(house: House, claim: Claimed) -> Iterator[TenantTransaction]:
+def _own(house: House, claim: Claimed, _turn: Turn) -> Iterator[TenantTransaction]:
     with begun(house, claim) as transaction:
         transaction.stay_tenant()
         yield transaction
@@ -208,7 +208,7 @@ def begun_for_people(house: Monolith, claim: Claim) -> Iterator[TenantTransactio
         yield transaction
 
 
-def _own_people(house: House, claim: Claimed) -> Iterator[TenantTransaction]:
+def _own_people(house: House, claim: Claimed, _turn: Turn) -> Iterator[TenantTransaction]:
     with begun_for_people(house, claim) as transaction:
         transaction.stay_tenant()
         yield transaction

@@ -3,6 +3,8 @@
 import json
 import socket
 import threading
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -271,6 +273,14 @@ def test_what_the_database_says_is_never_shown(client: TestClient, url: str, db:
         assert "snap_processing_job" not in answer.text
         admin.execute("ALTER TABLE gone RENAME TO snap_processing_job")
     assert client.get(JOBS).status_code == 200
+
+
+def test_requests_that_wait_for_a_connection_leave_a_thread_to_those_who_have_one(client: TestClient) -> None:
+    """Forty threads waited for the pool, and those who had its connections for a thread: all were 503, five seconds
+    later. `/v2/videos` has a connection before its function runs, the other takes one in its function."""
+    with ThreadPoolExecutor(100) as clients:
+        answers = clients.map(lambda path: client.get(path).status_code, ["/v2/videos", f"/v2/snaps/{NOBODY}"] * 50)
+        assert Counter(answers) == {200: 50, 404: 50}
 
 
 def test_a_row_that_somebody_else_holds_is_a_503_that_says_when_to_come_back(client: TestClient, db: Db) -> None:
