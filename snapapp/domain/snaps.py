@@ -7,7 +7,7 @@ from enum import StrEnum
 from typing import Any
 from uuid import UUID, uuid4
 
-from sqlalchemy import Boolean, Text, Update, Uuid, any_, bindparam, func, literal, or_, select, true, update
+from sqlalchemy import Boolean, Text, Update, Uuid, any_, bindparam, func, literal, or_, select, update
 from sqlalchemy.dialects.postgresql import ARRAY, JSONPATH, insert
 from sqlalchemy.orm import Session, aliased, contains_eager
 from sqlalchemy.orm.attributes import set_committed_value
@@ -154,7 +154,7 @@ def _operator(db: Session, tenant: str, new: NewSnap) -> int:
 _JOB = aliased(SnapJob, select(SnapJob).where(SnapJob.snap_id == Snap.id).limit(1).lateral("job"))
 _READ = (
     select(Snap)
-    .outerjoin(_JOB, true())
+    .outerjoin(_JOB, _JOB.snap_id == Snap.id)  # asks for the columns here, and not in two threads at once
     .options(contains_eager(Snap.job.of_type(_JOB)))
     .execution_options(populate_existing=True)  # reads the row anew: the snap's job changes it too
     .where(Snap.tenant == bindparam("tenant"), Snap.hidden_at.is_(None) | bindparam("hidden_too", type_=Boolean))

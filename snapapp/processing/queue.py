@@ -13,9 +13,11 @@ from snapapp.jobs import ProcessingJob, enqueue
 from snapapp.jobs.errors import IllegalTransition
 from snapapp.jobs.rows import lifecycle
 
-# From the queue's table: the view of snaps' jobs shows its rows to a tenant's role only.
-_ROW = select(ProcessingJob).where(ProcessingJob.id == bindparam("id")).subquery()
-_ENQUEUED = select(aliased(SnapJob, _ROW, adapt_on_names=True))
+# From the queue's table: the view of snaps' jobs shows its rows to a tenant's role only. The condition is outside
+# because it asks for the columns, which are made when they are first asked for: two threads that were first at once
+# each made their own, and those of one were not in the statement that was kept.
+_ROW = select(ProcessingJob).subquery()
+_ENQUEUED = select(aliased(SnapJob, _ROW, adapt_on_names=True)).where(_ROW.c.id == bindparam("id"))
 
 
 def _enqueued(db: Session, job_id: int) -> SnapJob:

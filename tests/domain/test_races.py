@@ -1,6 +1,7 @@
 """Two at once: real connections, real locks. Each test runs its race several times, because once proves little."""
 
 import re
+import runpy
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
@@ -16,6 +17,7 @@ from snapapp.domain.snaps import Removal
 from snapapp.domain.tables import OperatorRole
 from snapapp.errors import KeyReused, SnapIsShared, SnapNotFound, VideoHasSnaps, VideoNotFound
 from snapapp.postgres import database as tenancy
+from snapapp.processing import queue
 from tests.domain.making import BODY, EVIDENCE, OWN, acting, an_upload, begun, make_snap, process, subject
 from tests.factory import Db, at_once, scalar
 from tests.jobs.working import until
@@ -268,3 +270,11 @@ def test_what_is_deleted_is_not_shared_and_what_is_shared_is_not_deleted(engine:
         snap_id = committed(engine)
         shared, removed = at_once(partial(share, engine, snap_id), partial(remove, engine, snap_id))
         assert (shared is SnapNotFound) == (removed is Removal.DELETED)
+
+
+def test_statements_that_requests_share_have_their_columns_before_the_first_request() -> None:
+    """They are made when they are first asked for. Of the first two marks of a process each made its own, and then no
+    mark found the columns of the statement that was kept."""
+    job = sqlalchemy.inspect(runpy.run_path(str(snaps.__file__))["_JOB"]).selectable  # as a new process has it
+    row = runpy.run_path(str(queue.__file__))["_ROW"]
+    assert ["c" in vars(job), "c" in vars(row)] == [True, True]
