@@ -36,15 +36,15 @@ _SWITCH_INTERVAL = 0.0005
 def create_app(settings: Settings, monolith: Monolith | None = None, noted: Sequence[int] = ()) -> FastAPI:
     """The application around a monolith, which it starts if that is not done yet. `noted` are the signals that the
     caller has received. The caller goes on to append to it until the application has its own signal handlers."""
-    house = monolith or Monolith(settings)
+    monolith = monolith or Monolith(settings)
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        health = Health(house)
-        with Departure(house) as departure, app.state.lag, Notices(health.is_worth_a_restart) as notices:
+        health = Health(monolith)
+        with Departure(monolith) as departure, app.state.lag, Notices(health.is_worth_a_restart) as notices:
             app.state.departure = departure
             sys.setswitchinterval(_SWITCH_INTERVAL)
-            await asyncio.to_thread(house.start)
+            await asyncio.to_thread(monolith.start)
             app.state.health = health
             departure.serving(noted)
             notices.ready()
@@ -52,7 +52,7 @@ def create_app(settings: Settings, monolith: Monolith | None = None, noted: Sequ
                 yield
             finally:
                 notices.stopping()
-                await asyncio.to_thread(house.stop, departure.reason)
+                await asyncio.to_thread(monolith.stop, departure.reason)
                 app.state.health.close()
 
     app = FastAPI(
@@ -66,11 +66,11 @@ def create_app(settings: Settings, monolith: Monolith | None = None, noted: Sequ
         # Our middleware does the tracing: this one would record whole paths, with the tokens of shared links.
         telemetry={"tracing": False, "metrics": False, "logs": False},
     )
-    app.state.monolith = house
+    app.state.monolith = monolith
     app.state.keys = Keys.of(settings.internal_token, settings.internal_read_token)
     app.state.traffic = Traffic()
-    app.state.lag = Lag(house.web_priority)
-    app.state.numbers = Numbers(house, app.state.traffic, app.state.lag)
+    app.state.lag = Lag(monolith.web_priority)
+    app.state.numbers = Numbers(monolith, app.state.traffic, app.state.lag)
     logs.tell("requestId", request_id)
     errors.add_handlers(app)
     api.add_routes(app)
@@ -78,12 +78,12 @@ def create_app(settings: Settings, monolith: Monolith | None = None, noted: Sequ
     openapi.describe(app)
     app.add_middleware(
         Requests,
-        web_priority=house.web_priority,
+        web_priority=monolith.web_priority,
         traffic=app.state.traffic,
         keys=app.state.keys,
         access=Access(settings.internal_allow),
         upload_max=settings.upload_max_mb * 1024 * 1024,
-        is_leaving=lambda: house.is_leaving,
+        is_leaving=lambda: monolith.is_leaving,
     )
     if settings.cors_allowed_origins:
         # the outermost middleware, so that a page can read refusals too; without credentials, because cookies are only

@@ -64,7 +64,7 @@ def diagnose(arguments: Namespace, settings: Settings) -> int:
     from snapapp.processing import checks
 
     with in_use(settings) as url:
-        house = checks.house(settings, url)
+        house = checks.facts(settings, url)
         findings = doctor.examine(url, house, only=arguments.only)
         deeds = doctor.mend(url, findings, house, audited.actor()) if arguments.fix else []
         if deeds:  # shows the state after the repairs

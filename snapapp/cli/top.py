@@ -18,6 +18,6 @@ def run(arguments: Namespace, settings: Settings) -> int:
             from snapapp.jobs import doctor  # imported here: only this page needs these modules
             from snapapp.processing import checks
 
-            return doctor.examine(url, checks.house(settings, url))
+            return doctor.examine(url, checks.facts(settings, url))
 
         return top.run(url, arguments, examine)

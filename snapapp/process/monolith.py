@@ -104,7 +104,7 @@ class Monolith:
 
     def _keep_watch(self) -> None:
         if alarm.Alarm.is_wanted(self.settings):
-            watch = alarm.Alarm(self.settings, lambda: doctor.examine(self.url, checks.house(self.settings, self.url)))
+            watch = alarm.Alarm(self.settings, lambda: doctor.examine(self.url, checks.facts(self.settings, self.url)))
             watch.start()
             self._to_close.callback(watch.stop)
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from functools import lru_cache
 
 from snapapp.backup import check as backups
-from snapapp.jobs.doctor.finding import Check, House
+from snapapp.jobs.doctor.finding import Check, Facts
 from snapapp.postgres import database, schema
 from snapapp.processing import compute_check
 from snapapp.processing.decoder import check as decoders
@@ -12,10 +12,10 @@ from snapapp.settings.table import Settings
 
 
 @lru_cache(maxsize=1)
-def house(settings: Settings, url: str) -> House:
+def facts(settings: Settings, url: str) -> Facts:
     """The facts and checks for the doctor. Every call in a process returns the same object, because checks may remember
     their last result."""
-    return House(
+    return Facts(
         jobs=settings.jobs(url),
         connections=database.connections_needed(settings),
         disk_free_min_mb=settings.disk_free_min_mb,

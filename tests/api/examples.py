@@ -73,7 +73,7 @@ def shown(client: TestClient, snap: dict[str, Any], headers: dict[str, str] | No
     return found
 
 
-def house(client: TestClient) -> Monolith:
+def monolith(client: TestClient) -> Monolith:
     monolith: Monolith = client.app.state.monolith  # type: ignore[attr-defined]  # it is a FastAPI
     return monolith
 
@@ -112,7 +112,7 @@ def complete(
     snap_id = UUID(snap["snapId"])
     prefix = keys.of_attempt(snap_id, 2)
     for name in FILES:
-        house(client).storage.put(prefix + name, f"the bytes of {name}".encode())
+        monolith(client).storage.put(prefix + name, f"the bytes of {name}".encode())
     evidence = Evidence(
         probe=PROBE,
         resolved_start_seconds=12.479,

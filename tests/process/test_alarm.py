@@ -262,7 +262,7 @@ def test_what_a_finding_is_about_tells_two_apart_and_its_numbers_do_not(tmp_path
 
 def test_two_of_one_kind_are_two(tmp_path: Path, url: str, db: Db, receiver: Receiver) -> None:
     settings = settings_of(tmp_path, receiver)
-    alarm = Alarm(settings, lambda: doctor.examine(url, checks.house(settings, url), only=["schedules"]))
+    alarm = Alarm(settings, lambda: doctor.examine(url, checks.facts(settings, url), only=["schedules"]))
     for name in ("reports.nightly", "herd.weekly"):
         db.execute("INSERT INTO job_schedule (name, spec) VALUES (%s, '0 3 * * *')", [name])
         alarm.look()
@@ -271,7 +271,7 @@ def test_two_of_one_kind_are_two(tmp_path: Path, url: str, db: Db, receiver: Rec
 
 def test_a_limit_is_one_fault_whatever_it_holds_back(tmp_path: Path, url: str, db: Db, receiver: Receiver) -> None:
     settings = settings_of(tmp_path, receiver)
-    alarm = Alarm(settings, lambda: doctor.examine(url, checks.house(settings, url), only=["limits"]))
+    alarm = Alarm(settings, lambda: doctor.examine(url, checks.facts(settings, url), only=["limits"]))
     for name in ("gate", "camera"):
         db.execute("INSERT INTO job_limit (key_pattern, max_running) VALUES (%s, 0)", [f"key:{name}*"])
         for kind in ("herd.count", "mail.send"):
@@ -288,7 +288,7 @@ def test_a_database_that_is_away_is_told_and_ends_nothing_that_was_told_before(
 ) -> None:
     settings = replace(settings_of(tmp_path, receiver), alert_interval=timedelta(milliseconds=100))
     where = [url]
-    alarm = Alarm(settings, lambda: doctor.examine(where[0], checks.house(settings, url), only=["queues"]))
+    alarm = Alarm(settings, lambda: doctor.examine(where[0], checks.facts(settings, url), only=["queues"]))
     forget_a_pause(db)
     alarm.look()
     where[0] = "postgresql://127.0.0.1:1/nowhere"

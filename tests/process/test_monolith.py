@@ -216,11 +216,11 @@ PROD: dict[str, Any] = {
 
 
 def test_a_house_that_is_told_to_leave_before_it_begins_does_not_wait(url: str, tmp_path: Path) -> None:
-    house = Monolith(replace(Settings(), database_url=url, data_dir=tmp_path))
-    house.leave()
+    process = Monolith(replace(Settings(), database_url=url, data_dir=tmp_path))
+    process.leave()
     began = monotonic()
-    house.start()
-    house.stop()
+    process.start()
+    process.stop()
     assert monotonic() - began < 10
 
 
@@ -237,17 +237,17 @@ def test_a_start_that_cannot_keep_the_secret_of_links_says_so(url: str, serve: S
 def test_the_worker_waits_for_requests_only_where_the_web_comes_first(
     web_first: bool, url: str, db: Db, tmp_path: Path
 ) -> None:
-    house = Monolith(replace(Settings(), database_url=url, data_dir=tmp_path, web_first=web_first, worker_children=0))
-    house.start()
+    process = Monolith(replace(Settings(), database_url=url, data_dir=tmp_path, web_first=web_first, worker_children=0))
+    process.start()
     try:
-        until(lambda: house.worker is not None)
-        house.web_priority.arrive()
+        until(lambda: process.worker is not None)
+        process.web_priority.arrive()
         job_id = make_job(db, kind="demo.hello")
         until(lambda: row(db, job_id).status == "COMPLETED")
-        house.web_priority.depart()
-        assert (house.web_priority.held_back > 0) is web_first
+        process.web_priority.depart()
+        assert (process.web_priority.held_back > 0) is web_first
     finally:
-        house.stop()
+        process.stop()
 
 
 def test_a_refusal_that_comes_after_the_start_is_told_and_tried_again(
@@ -256,14 +256,14 @@ def test_a_refusal_that_comes_after_the_start_is_told_and_tried_again(
     """A database that is silent for half a minute, and then has another schema than this code needs."""
     monkeypatch.setattr(monolith, "_OPEN_WITHIN", 0.0)
     given: dict[str, Any] = {"env": Environment.PROD, "worker_enabled": False, "data_dir": tmp_path}
-    house = Monolith(replace(Settings(), database_url=empty_url, internal_token="x" * 32, **given))
-    house.start()
+    process = Monolith(replace(Settings(), database_url=empty_url, internal_token="x" * 32, **given))
+    process.start()
     try:
-        until(lambda: "type `snapapp migrate`" in str(house.waits_for))
+        until(lambda: "type `snapapp migrate`" in str(process.waits_for))
         migrate(empty_url)
-        until(lambda: house.waits_for is None)
+        until(lambda: process.waits_for is None)
     finally:
-        house.stop()
+        process.stop()
 
 
 def test_a_stop_cuts_the_requests_that_wait_for_a_silent_database(url: str, db: Db, serve: Serve) -> None:

@@ -9,7 +9,7 @@ pytest.importorskip("distributed", reason="Dask is not installed: pip install 's
 
 from snapapp.jobs.doctor.finding import Patient
 from snapapp.processing import compute_check
-from snapapp.processing.checks import house
+from snapapp.processing.checks import facts
 from snapapp.processing.compute_check import ComputeCheck
 from snapapp.settings.table import Settings
 from tests.jobs.compute.clusters import Cluster
@@ -35,8 +35,8 @@ def test_a_cluster_that_is_well_is_looked_at_once_a_minute(tmp_path: Path, monke
 
 def test_whoever_asks_in_a_process_asks_the_same_check() -> None:
     settings = Settings(compute="dask://127.0.0.1:1")
-    first = house(settings, "postgresql:///none").checks["compute"]
-    assert house(settings, "postgresql:///none").checks["compute"] is first
+    first = facts(settings, "postgresql:///none").checks["compute"]
+    assert facts(settings, "postgresql:///none").checks["compute"] is first
 
 
 def said(check: ComputeCheck) -> list[str]:

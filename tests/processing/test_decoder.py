@@ -100,10 +100,10 @@ def test_what_does_not_shut_decoders_in_is_said_by_the_doctor_and_before_a_deplo
 ) -> None:
     monkeypatch.setattr(walls, "missing", lambda: missing)
     settings = Settings()
-    house = doctor.House(
+    facts = doctor.Facts(
         jobs=settings.jobs(url), connections=0, disk_free_min_mb=0, schema={}, checks=checks.of(settings)
     )
-    assert [each.id for each in doctor.examine(url, house, only=["decoders"])] == [finding]
+    assert [each.id for each in doctor.examine(url, facts, only=["decoders"])] == [finding]
     assert (check.in_one_line() is None) if said is None else re.search(said, check.in_one_line() or "")
 
 

@@ -101,11 +101,11 @@ def browser() -> Iterator[Browser]:
 
 
 @pytest.fixture(scope="package")
-def house(servers: Callable[[str], Postgres], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+def monolith(servers: Callable[[str], Postgres], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """One server for all tests here that leave it as they found it: with the browser it takes two seconds of a
     processor to come."""
     with servers(EMBEDDED).database("migrated") as url:
-        server = Server(url, tmp_path_factory.mktemp("house"))
+        server = Server(url, tmp_path_factory.mktemp("monolith"))
         server.start()
         yield server
         server.stop()
@@ -129,21 +129,21 @@ MADE = "video, snap, snap_processing_job, job_parent, job_audit, job_queue, job_
 
 
 @pytest.fixture
-def url(house: Server) -> str:
+def url(monolith: Server) -> str:
     """The server's database, without what earlier tests have made."""
-    with connect(house.url, name="test") as db:
+    with connect(monolith.url, name="test") as db:
         # the server works meanwhile, and locks the same tables in another order
         for attempt in Retrying(
             retry=retry_if_exception_type(DeadlockDetected), stop=stop_after_attempt(5), reraise=True
         ):
             with attempt:
                 db.execute(f"TRUNCATE {MADE}, job_cost RESTART IDENTITY CASCADE".encode())
-    return house.url
+    return monolith.url
 
 
 @pytest.fixture
-def site(house: Server, url: str) -> Server:
-    return house
+def site(monolith: Server, url: str) -> Server:
+    return monolith
 
 
 class Complaints(list[str]):

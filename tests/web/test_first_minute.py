@@ -30,7 +30,7 @@ def introduce(page: Page, name: str = "Ana") -> None:
 
 
 def test_the_first_minute(browser: Browser, new_house: Server) -> None:
-    """A new house makes a video and three snaps of it by itself; S marks a fourth, and its frames appear."""
+    """A new monolith makes a video and three snaps of it by itself; S marks a fourth, and its frames appear."""
     with opened(browser, new_house.home) as (page, complaints):
         expect(page.locator("#film")).to_be_visible(timeout=PATIENCE)
         expect(page.locator("#now")).to_contain_text(f"0:{first_minute.WAITING.passes:.2f}")

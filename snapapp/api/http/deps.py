@@ -25,7 +25,7 @@ async def monolith(request: Request) -> Monolith:
     return cast(Monolith, request.app.state.monolith)
 
 
-House = Annotated[Monolith, Depends(monolith)]
+MonolithDep = Annotated[Monolith, Depends(monolith)]
 
 
 def of_process(request: Request, name: str, make: Callable[[], T]) -> T:
@@ -36,11 +36,11 @@ def of_process(request: Request, name: str, make: Callable[[], T]) -> T:
     return cast(T, getattr(state, name))
 
 
-async def _turn(request: Request, house: House) -> AsyncIterator[None]:
+async def _turn(request: Request, monolith: MonolithDep) -> AsyncIterator[None]:
     """A turn to have a connection while the route's function waits for its thread. Whoever waits for a turn takes no
     thread: while all threads waited for the pool, nobody who had a connection could go on. One connection is left to
     the functions that take one in their own thread, and so give it back without another."""
-    turns = of_process(request, "turns", lambda: asyncio.Semaphore(max(1, house.settings.web_connections - 1)))
+    turns = of_process(request, "turns", lambda: asyncio.Semaphore(max(1, monolith.settings.web_connections - 1)))
     try:
         async with asyncio.timeout(CHECKOUT_TIMEOUT):
             await turns.acquire()
@@ -55,19 +55,19 @@ async def _turn(request: Request, house: House) -> AsyncIterator[None]:
 Turn = Annotated[None, Depends(_turn, scope="function")]
 
 
-def _reading(house: House, _turn: Turn) -> Iterator[Connection]:
+def _reading(monolith: MonolithDep, _turn: Turn) -> Iterator[Connection]:
     """A connection in autocommit: this saves a round trip, and leaves no transaction open."""
-    with house.web.connect() as connection:
+    with monolith.web.connect() as connection:
         yield connection.execution_options(isolation_level="AUTOCOMMIT")
 
 
-def _writing(house: House, _turn: Turn) -> Iterator[Connection]:
-    with house.web.begin() as connection:
+def _writing(monolith: MonolithDep, _turn: Turn) -> Iterator[Connection]:
+    with monolith.web.begin() as connection:
         yield connection
 
 
-def _transaction(house: House, _turn: Turn) -> Iterator[Session]:
-    with session(house.web) as db, db.begin():
+def _transaction(monolith: MonolithDep, _turn: Turn) -> Iterator[Session]:
+    with session(monolith.web) as db, db.begin():
         yield db
 
 
@@ -89,7 +89,7 @@ _NAME_MAX = 80
 
 
 async def _actor(
-    house: House,
+    monolith: MonolithDep,
     request_id: RequestId,
     operator_header: Annotated[
         str | None,
@@ -97,7 +97,7 @@ async def _actor(
     ] = None,
 ) -> Actor:
     name = "".join(each for each in unquote(as_sent(operator_header or "")) if each.isprintable()).strip()[:_NAME_MAX]
-    door = "this machine" if house.settings.internal_token is None else "token"
+    door = "this machine" if monolith.settings.internal_token is None else "token"
     return Actor(name, door, request_id)
 
 

@@ -14,7 +14,7 @@ from fastapi.security import APIKeyCookie, APIKeyHeader
 from sqlalchemy.orm import Session
 
 from snapapp.api.http import cookies
-from snapapp.api.http.deps import House, Turn
+from snapapp.api.http.deps import MonolithDep, Turn
 from snapapp.api.http.header_text import as_sent
 from snapapp.domain import operators, tenants
 from snapapp.domain.rules import rights
@@ -123,11 +123,11 @@ Claimed = Annotated[Claim, Depends(_claim)]
 # --- identified -------------------------------------------------------------------------------------------------
 
 
-def identified(db: Session, house: Monolith, claim: Claim, *, must_prove: bool = False) -> TenantTransaction:
+def identified(db: Session, monolith: Monolith, claim: Claim, *, must_prove: bool = False) -> TenantTransaction:
     """The transaction of a request's tenant, and of who signed in. A browser's cookie counts only if no header names a
     tenant. With `must_prove` a code alone is not enough, whatever the settings say."""
-    required = must_prove or house.settings.require_api_token
-    own = _signed_in(db, house, claim.cookie) if claim.is_empty else None
+    required = must_prove or monolith.settings.require_api_token
+    own = _signed_in(db, monolith, claim.cookie) if claim.is_empty else None
     if own is None:
         tenant = tenants.identify(db, code=claim.code, token=claim.token, tokens_required=required)
         own = TenantTransaction(db, tenant)
@@ -135,8 +135,8 @@ def identified(db: Session, house: Monolith, claim: Claim, *, must_prove: bool =
     return own
 
 
-def _signed_in(db: Session, house: Monolith, cookie: str | None) -> TenantTransaction | None:
-    said = cookies.opened(house.links.secret_texts, cookie, datetime.now(UTC)) if cookie else None
+def _signed_in(db: Session, monolith: Monolith, cookie: str | None) -> TenantTransaction | None:
+    said = cookies.opened(monolith.links.secret_texts, cookie, datetime.now(UTC)) if cookie else None
     if said is None:
         return None
     try:
@@ -152,25 +152,25 @@ def _signed_in(db: Session, house: Monolith, cookie: str | None) -> TenantTransa
 
 @contextmanager
 def begun(
-    house: Monolith, claim: Claim, *, sees_one_moment: bool = False, must_prove: bool = False
+    monolith: Monolith, claim: Claim, *, sees_one_moment: bool = False, must_prove: bool = False
 ) -> Iterator[TenantTransaction]:
     """A transaction as the request's tenant, committed at the end of the `with`. With `sees_one_moment` all its
     statements see the database as of the first one."""
-    engine = house.web.execution_options(isolation_level="REPEATABLE READ") if sees_one_moment else house.web
+    engine = monolith.web.execution_options(isolation_level="REPEATABLE READ") if sees_one_moment else monolith.web
     with session(engine) as db, db.begin():
-        yield identified(db, house, claim, must_prove=must_prove)
+        yield identified(db, monolith, claim, must_prove=must_prove)
 
 
-async def _begin(house: House, claim: Claimed) -> Begin:
-    return partial(begun, house, claim)
+async def _begin(monolith: MonolithDep, claim: Claimed) -> Begin:
+    return partial(begun, monolith, claim)
 
 
 # For a use case, which itself begins and ends its transaction.
 Begins = Annotated[Begin, Depends(_begin)]
 
 
-def code_of(house: House, claim: Claimed) -> str:
-    with begun(house, claim) as transaction:
+def code_of(monolith: MonolithDep, claim: Claimed) -> str:
+    with begun(monolith, claim) as transaction:
         return transaction.code
 
 
@@ -178,8 +178,8 @@ def code_of(house: House, claim: Claimed) -> str:
 Code = Annotated[str, Depends(code_of)]
 
 
-def _own(house: House, claim: Claimed, _turn: Turn) -> Iterator[TenantTransaction]:
-    with begun(house, claim) as transaction:
+def _own(monolith: MonolithDep, claim: Claimed, _turn: Turn) -> Iterator[TenantTransaction]:
+    with begun(monolith, claim) as transaction:
         transaction.stay_tenant()
         yield transaction
 
@@ -198,18 +198,18 @@ OwnSettings = Annotated[TenantTransaction, Depends(_own_settings, scope="functio
 
 
 @contextmanager
-def begun_for_people(house: Monolith, claim: Claim) -> Iterator[TenantTransaction]:
+def begun_for_people(monolith: Monolith, claim: Claim) -> Iterator[TenantTransaction]:
     """`begun` for whoever may change who signs in; also where tokens are not required: a link works on when they are,
     so a stranger must not get one before."""
-    with begun(house, claim, must_prove=True) as transaction:
-        if transaction.operator is None and house.settings.env is Environment.PROD:
+    with begun(monolith, claim, must_prove=True) as transaction:
+        if transaction.operator is None and monolith.settings.env is Environment.PROD:
             _refuse_known_token(transaction)
         rights.require_settings(transaction.operator)
         yield transaction
 
 
-def _own_people(house: House, claim: Claimed, _turn: Turn) -> Iterator[TenantTransaction]:
-    with begun_for_people(house, claim) as transaction:
+def _own_people(monolith: MonolithDep, claim: Claimed, _turn: Turn) -> Iterator[TenantTransaction]:
+    with begun_for_people(monolith, claim) as transaction:
         transaction.stay_tenant()
         yield transaction
 

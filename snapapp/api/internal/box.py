@@ -4,7 +4,7 @@ import asyncio
 
 from pydantic import Field
 
-from snapapp.api.http.deps import House, Reading
+from snapapp.api.http.deps import MonolithDep, Reading
 from snapapp.api.http.routers import InternalRouter
 from snapapp.api.http.schema import Shown
 from snapapp.api.internal import machine
@@ -61,10 +61,10 @@ class ServerPage(Shown):
 
 
 @router.get("")
-async def show_machine(house: House) -> Machine:
+async def show_machine(monolith: MonolithDep) -> Machine:
     """Memory, processor, disks and processes. It is answered while the database is away."""
     # in a thread, because a disk may hang; not as a plain route, because its threads may all wait for the database
-    return await asyncio.to_thread(machine.look, house.settings)
+    return await asyncio.to_thread(machine.look, monolith.settings)
 
 
 @router.get("/server")

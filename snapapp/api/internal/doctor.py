@@ -10,7 +10,7 @@ import sqlalchemy.exc
 from fastapi import Depends, Query, Request
 from pydantic import Field
 
-from snapapp.api.http.deps import House, Who, of_process
+from snapapp.api.http.deps import MonolithDep, Who, of_process
 from snapapp.api.http.routers import InternalRouter
 from snapapp.api.http.schema import Sent, Shown, Text
 from snapapp.api.http.strict_json import StrictRoute
@@ -55,7 +55,7 @@ class Visits:
         self._began = self._ended = float("-inf")  # these three are written by the thread that holds `_turn`
         self._diagnosis: Diagnosis | None = None
 
-    def diagnosis(self, house: Monolith, *, anew: bool = False) -> Diagnosis:
+    def diagnosis(self, monolith: Monolith, *, anew: bool = False) -> Diagnosis:
         """The last diagnosis, or a new one if that is too old. With `anew` from an examination that began after this
         call."""
         asked_at = monotonic()
@@ -64,14 +64,14 @@ class Visits:
             if self._diagnosis is None or is_old:
                 self._diagnosis = None  # so that a failed examination leaves no old answer
                 self._began = monotonic()
-                self._diagnosis = _diagnosis_of(_examine(house))
+                self._diagnosis = _diagnosis_of(_examine(monolith))
                 self._ended = monotonic()
             return self._diagnosis
 
 
-def _examine(house: Monolith) -> list[Finding]:
+def _examine(monolith: Monolith) -> list[Finding]:
     try:
-        return doctor.examine(house.url, checks.house(house.settings, house.url))
+        return doctor.examine(monolith.url, checks.facts(monolith.settings, monolith.url))
     except psycopg.OperationalError as error:  # answered like errors of the web's own connections
         raise sqlalchemy.exc.OperationalError(None, None, error) from error
 
@@ -87,14 +87,14 @@ def _visits(request: Request) -> Visits:
 
 @router.get("")
 def examine(
-    house: House,
+    monolith: MonolithDep,
     visits: Annotated[Visits, Depends(_visits)],
     anew: Annotated[
         bool, Query(description="Whether to examine again, instead of repeating an answer of a moment ago.")
     ] = False,
 ) -> Diagnosis:
     """The findings of every check, in order, including those that are well. `worst` is the worst severity."""
-    return visits.diagnosis(house, anew=anew)
+    return visits.diagnosis(monolith, anew=anew)
 
 
 class Fixing(Sent):
@@ -112,10 +112,10 @@ class Fixed(Shown):
 
 
 @router.post("/fix")
-def fix(house: House, wanted: Fixing, who: Who) -> Fixed:
+def fix(monolith: MonolithDep, wanted: Fixing, who: Who) -> Fixed:
     """Repairs one finding as `snapapp doctor --fix` does. This only does what workers or autovacuum would do by
     themselves, sooner or later. It is recorded in the audit."""
-    facts = checks.house(house.settings, house.url)
-    findings = [each for each in doctor.examine(house.url, facts, only=[wanted.check]) if each.id == wanted.id]
-    deeds = doctor.mend(house.url, findings, facts, who)
+    facts = checks.facts(monolith.settings, monolith.url)
+    findings = [each for each in doctor.examine(monolith.url, facts, only=[wanted.check]) if each.id == wanted.id]
+    deeds = doctor.mend(monolith.url, findings, facts, who)
     return Fixed(items=[CureLine.model_validate(each) for each in deeds])

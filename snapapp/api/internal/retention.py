@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 from fastapi import HTTPException, Path, Query, Response
 from pydantic import AfterValidator, Field
 
-from snapapp.api.http.deps import House, Reading, Who, Writing
+from snapapp.api.http.deps import MonolithDep, Reading, Who, Writing
 from snapapp.api.http.errors import may_be
 from snapapp.api.http.routers import InternalRouter
 from snapapp.api.http.schema import Label, Number, Sent, Shown
@@ -64,9 +64,9 @@ class RuleList(Shown):
 
 
 @router.get("")
-def list_rules(db: Reading, house: House) -> RuleList:
+def list_rules(db: Reading, monolith: MonolithDep) -> RuleList:
     """The rules, by kind and end."""
-    kept = house.settings.job_retention
+    kept = monolith.settings.job_retention
     return RuleList(items=[_line(rule) for rule in retention.rules(db)], otherwise_ms=_milliseconds(kept))
 
 

@@ -14,7 +14,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from starlette.concurrency import run_in_threadpool
 from starlette.types import Receive, Scope, Send
 
-from snapapp.api.http.deps import House, of_process
+from snapapp.api.http.deps import MonolithDep, of_process
 from snapapp.api.http.errors import may_be
 from snapapp.api.http.routers import Router
 from snapapp.api.http.schema import Shown
@@ -121,15 +121,15 @@ _RESPONSES = _EVENTS | may_be(_503=f"{OF_ONE_MAX} streams of the tenant are open
 
 
 @router.get("/events", response_class=EventStream, status_code=200, responses=_RESPONSES)
-async def listen(request: Request, house: House, claim: Claimed, code: Code) -> EventStream:
+async def listen(request: Request, monolith: MonolithDep, claim: Claimed, code: Code) -> EventStream:
     """State changes of the tenant's snaps, live."""
     # async, because it lasts as long as the client is connected
-    listeners = of_process(request, "listeners", lambda: Watcher(house.url, asyncio.get_running_loop(), OfSnaps()))
+    listeners = of_process(request, "listeners", lambda: Watcher(monolith.url, asyncio.get_running_loop(), OfSnaps()))
     leaving = request.app.state.departure.begun
     theirs = sum(reader.interest.tenant == code for reader in listeners.readers)
     if leaving.is_set() or listeners.is_full or theirs >= OF_ONE_MAX:
         refuse(leaving)
-    return _TenantStream(listeners, Reader(Interest(kind=SNAP, tenant=code)), leaving, lambda: code_of(house, claim))
+    return _TenantStream(listeners, Reader(Interest(kind=SNAP, tenant=code)), leaving, lambda: code_of(monolith, claim))
 
 
 class _TenantStream(EventStream):

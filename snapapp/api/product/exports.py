@@ -15,7 +15,7 @@ from fastapi import HTTPException, Query
 from fastapi.responses import StreamingResponse
 
 from snapapp.api.http import spreadsheet
-from snapapp.api.http.deps import House
+from snapapp.api.http.deps import MonolithDep
 from snapapp.api.http.errors import may_be
 from snapapp.api.http.lenient_query import LenientRoute
 from snapapp.api.http.routers import Router
@@ -72,7 +72,7 @@ _FILE: dict[int | str, dict[str, Any]] = {
     responses=_FILE | may_be(_400="Too many match, or none can.", _507="The disk is full."),
 )
 def export_snaps(
-    house: House,
+    monolith: MonolithDep,
     claim: Claimed,
     places: Placed,
     which: Narrowed,
@@ -84,15 +84,15 @@ def export_snaps(
 ) -> StreamingResponse:
     """All snaps that match, oldest first: at most 10,000, or 200 with their files. The filters are those of a search;
     without any, all snaps of the tenant are exported."""
-    with begun(house, claim, sees_one_moment=True) as transaction, transaction.as_tenant():
-        export = _gather(_pages(transaction, which, video_id, nickname), places, form, house.settings.data_dir)
+    with begun(monolith, claim, sees_one_moment=True) as transaction, transaction.as_tenant():
+        export = _gather(_pages(transaction, which, video_id, nickname), places, form, monolith.settings.data_dir)
     match form:
         case ExportFormat.CSV:
             content = export.csv()
         case ExportFormat.JSON:
             content = export.json()
         case ExportFormat.ZIP:
-            content = archive(house.storage, {"snaps.csv": export.csv(), "snaps.json": export.json()}, export.files)
+            content = archive(monolith.storage, {"snaps.csv": export.csv(), "snaps.json": export.json()}, export.files)
     name = f"snaps-{datetime.now(UTC):%Y%m%d-%H%M%S}.{form}"
     headers = {
         "Content-Type": _TYPES[form],

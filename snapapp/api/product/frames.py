@@ -14,7 +14,7 @@ from fastapi import Body
 from pydantic import Field, ValidationError
 from starlette.concurrency import run_in_threadpool
 
-from snapapp.api.http.deps import House, RequestId
+from snapapp.api.http.deps import MonolithDep, RequestId
 from snapapp.api.http.errors import may_be, reasons
 from snapapp.api.http.routers import Router
 from snapapp.api.http.schema import Shown
@@ -125,23 +125,25 @@ _REFUSALS = may_be(
 
 @router.post("/process", responses=_REFUSALS)
 @router.post("/mvp/process", responses=_REFUSALS, summary="Process frames, by its first name")
-async def process_frames(house: House, claim: Claimed, items: Items, ends: Ends, request_id: RequestId) -> Batch:
+async def process_frames(
+    monolith: MonolithDep, claim: Claimed, items: Items, ends: Ends, request_id: RequestId
+) -> Batch:
     """Takes frames and a clip of each moment. The answer comes when all have ended, or after `SNAPAPP_SYNC_WAIT_MS`;
     items that are not finished then are cancelled and count as failed. The files can be fetched for a day."""
     # async, because it waits and must not hold a thread
     batch_id = uuid4()
-    tenant = await run_in_threadpool(_tenant, house, claim)
+    tenant = await run_in_threadpool(_tenant, monolith, claim)
     with ends.places(len(items)):
-        ordered = await run_in_threadpool(_order_jobs, house, tenant, batch_id, items, request_id)
-        ended = await asyncio.gather(*(_at_end(house, ends, job_id) for job_id in ordered.jobs.values()))
-    return await run_in_threadpool(_batch, house, batch_id, ordered, dict(zip(ordered.jobs, ended, strict=True)))
+        ordered = await run_in_threadpool(_order_jobs, monolith, tenant, batch_id, items, request_id)
+        ended = await asyncio.gather(*(_at_end(monolith, ends, job_id) for job_id in ordered.jobs.values()))
+    return await run_in_threadpool(_batch, monolith, batch_id, ordered, dict(zip(ordered.jobs, ended, strict=True)))
 
 
-def _tenant(house: Monolith, claim: Claim) -> str:
+def _tenant(monolith: Monolith, claim: Claim) -> str:
     """The tenant of the request. Clients of the first version send no headers; if the settings allow that, their frames
     belong to no tenant."""
-    is_open = house.settings.v1_open or not house.settings.require_api_token
-    return "" if is_open and claim.is_empty else code_of(house, claim)
+    is_open = monolith.settings.v1_open or not monolith.settings.require_api_token
+    return "" if is_open and claim.is_empty else code_of(monolith, claim)
 
 
 # --- ordering them ----------------------------------------------------------------------------------------------
@@ -164,13 +166,13 @@ class Ordered:
     jobs: Mapping[int, int]  # the item's place -> the job's id
 
 
-def _order_jobs(house: Monolith, tenant: str, batch_id: UUID, given: Sequence[Any], request_id: str) -> Ordered:
-    refuse_without_room(house)
+def _order_jobs(monolith: Monolith, tenant: str, batch_id: UUID, given: Sequence[Any], request_id: str) -> Ordered:
+    refuse_without_room(monolith)
     items = [_parsed(item) for item in given]
     good = {place: item for place, item in enumerate(items) if isinstance(item, FramesRequest)}
-    if not good or not is_worked(house, kinds.EXTRACT):
+    if not good or not is_worked(monolith, kinds.EXTRACT):
         return Ordered(items, {})
-    with house.web.begin() as connection:
+    with monolith.web.begin() as connection:
         orders = (_job(batch_id, place, item, request_id) | {"tenant": tenant} for place, item in good.items())
         jobs = enqueue_many(connection, orders)
     return Ordered(items, {place: job_id for place, job_id in zip(good, jobs, strict=True) if job_id is not None})
@@ -205,17 +207,17 @@ def _subject(item: FramesRequest) -> Subject:
 # --- the results ------------------------------------------------------------------------------------------------
 
 
-async def _at_end(house: Monolith, ends: Waiting, job_id: int) -> JobDetail | None:
+async def _at_end(monolith: Monolith, ends: Waiting, job_id: int) -> JobDetail | None:
     """The job at its end, read at once and not with the last of its request: the retention may delete it meanwhile.
     None if it was deleted all the same."""
-    await ends.wait_in_place(job_id, house.settings.sync_wait)
-    return await run_in_threadpool(_read_at_end, house, job_id)
+    await ends.wait_in_place(job_id, monolith.settings.sync_wait)
+    return await run_in_threadpool(_read_at_end, monolith, job_id)
 
 
-def _read_at_end(house: Monolith, job_id: int) -> JobDetail | None:
+def _read_at_end(monolith: Monolith, job_id: int) -> JobDetail | None:
     """A job that has not ended is cancelled, because nobody waits for it any more."""
     try:
-        with house.web.begin() as connection:
+        with monolith.web.begin() as connection:
             with suppress(IllegalTransition):
                 lifecycle.cancel(connection, job_id)
             return views.job(connection, job_id)
@@ -223,10 +225,10 @@ def _read_at_end(house: Monolith, job_id: int) -> JobDetail | None:
         return None
 
 
-def _batch(house: Monolith, batch_id: UUID, ordered: Ordered, ended: Mapping[int, JobDetail | None]) -> Batch:
+def _batch(monolith: Monolith, batch_id: UUID, ordered: Ordered, ended: Mapping[int, JobDetail | None]) -> Batch:
     now = datetime.now(UTC)
     items = [
-        _shown(house, place, item, ended, now, _folder(batch_id, place)) for place, item in enumerate(ordered.items)
+        _shown(monolith, place, item, ended, now, _folder(batch_id, place)) for place, item in enumerate(ordered.items)
     ]
     return Batch(
         request_id=batch_id,
@@ -246,7 +248,7 @@ def _status(items: Sequence[ItemShown]) -> BatchStatus:
 
 
 def _shown(
-    house: Monolith,
+    monolith: Monolith,
     place: int,
     item: FramesRequest | Unread,
     ended: Mapping[int, JobDetail | None],
@@ -265,10 +267,10 @@ def _shown(
     }
     job = ended.get(place)
     if job and job.status is JobStatus.COMPLETED:
-        results = _results_of(job.result, signed(house, job.result["media_prefix"], now))
+        results = _results_of(job.result, signed(monolith, job.result["media_prefix"], now))
         return ItemShown(**fields, **results, status=ItemStatus.SUCCEEDED)
     return ItemShown(
-        **fields, status=ItemStatus.FAILED, output_dir=folder, error=_why(house, job) if ended else _NOBODY
+        **fields, status=ItemStatus.FAILED, output_dir=folder, error=_why(monolith, job) if ended else _NOBODY
     )
 
 
@@ -297,14 +299,14 @@ def _results_of(evidence: Mapping[str, Any], base: str) -> dict[str, Any]:
     }
 
 
-def _why(house: Monolith, job: JobDetail | None) -> str | None:
+def _why(monolith: Monolith, job: JobDetail | None) -> str | None:
     if job is None:
         return _DELETED
     if job.status is JobStatus.FAILED:
         return error_for_client(job.last_error)
-    if house.is_leaving:
+    if monolith.is_leaving:
         return _LEAVING
     return (
-        f"It was cancelled, because it had not ended within {house.settings.sync_wait.total_seconds():g} s: "
+        f"It was cancelled, because it had not ended within {monolith.settings.sync_wait.total_seconds():g} s: "
         "ask for fewer moments at once, or mark each with POST /v2/snaps, which does not wait"
     )

@@ -13,7 +13,7 @@ from typing import Annotated
 from fastapi import Depends, HTTPException, Request
 from starlette.concurrency import run_in_threadpool
 
-from snapapp.api.http.deps import House, of_process
+from snapapp.api.http.deps import MonolithDep, of_process
 from snapapp.api.http.requests.access import counted_as
 from snapapp.jobs.model import Status
 from snapapp.jobs.rows.people import overviews, views
@@ -31,8 +31,8 @@ _LIVE = (Status.PENDING, Status.RUNNING, Status.RETRY_WAIT)
 class Endings:
     """The jobs that requests of this process wait for. Used on the event loop's thread only."""
 
-    def __init__(self, house: Monolith) -> None:
-        self._house = house
+    def __init__(self, monolith: Monolith) -> None:
+        self._house = monolith
         self._waiting: dict[int, set[asyncio.Future[None]]] = {}
         self._taken: Counter[str] = Counter()  # client -> how many places it has
         self._task: asyncio.Task[None] | None = None
@@ -96,9 +96,9 @@ class Endings:
         return set(ids) - live
 
 
-def is_worked(house: Monolith, kind: str) -> bool:
+def is_worked(monolith: Monolith, kind: str) -> bool:
     """Whether some live worker runs this kind, so that waiting makes sense."""
-    with house.web.connect() as connection:
+    with monolith.web.connect() as connection:
         return overviews.is_known(connection, kind)
 
 
@@ -128,8 +128,8 @@ class Waiting:
         await self.endings.wait(job_id, within)
 
 
-async def _waiting(request: Request, house: House) -> Waiting:
-    return Waiting(of_process(request, "endings", lambda: Endings(house)), counted_as(request.scope))
+async def _waiting(request: Request, monolith: MonolithDep) -> Waiting:
+    return Waiting(of_process(request, "endings", lambda: Endings(monolith)), counted_as(request.scope))
 
 
 Ends = Annotated[Waiting, Depends(_waiting)]

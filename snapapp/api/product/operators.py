@@ -7,7 +7,7 @@ from typing import Annotated
 from fastapi import Path, Response
 from pydantic import Field
 
-from snapapp.api.http.deps import House
+from snapapp.api.http.deps import MonolithDep
 from snapapp.api.http.errors import may_be
 from snapapp.api.http.routers import Router
 from snapapp.api.http.schema import Asked, Id, Shown
@@ -75,13 +75,13 @@ def list_operators(own: OwnPeople) -> OperatorList:
 
 
 @router.post("", status_code=201, responses=_ADMINS | may_be(_409="They can sign in already, or there are too many."))
-def add_operator(own: OwnPeople, house: House, wanted: NewOperator, response: Response) -> OperatorMade:
+def add_operator(own: OwnPeople, monolith: MonolithDep, wanted: NewOperator, response: Response) -> OperatorMade:
     """Lets a person sign in. What was marked with the tenant's token under their e-mail is theirs. Give them the link:
     it is not shown again."""
     who, secret = operators.add(own.db, own.code, wanted.nickname, wanted.email, wanted.role)
     response.headers["Cache-Control"] = "no-store"
     shown = OperatorShown.model_validate(who)
-    return OperatorMade(**dict(shown), link=url_of_personal_link(house, own.code, secret))
+    return OperatorMade(**dict(shown), link=url_of_personal_link(monolith, own.code, secret))
 
 
 @router.patch("/{operator_id}", responses=_NO_OPERATOR)
@@ -97,8 +97,8 @@ def revoke_operator(own: OwnPeople, operator_id: OperatorId) -> None:
 
 
 @router.post("/{operator_id}/link", responses=_NO_OPERATOR)
-def renew_link(own: OwnPeople, house: House, operator_id: OperatorId, response: Response) -> PersonalLink:
+def renew_link(own: OwnPeople, monolith: MonolithDep, operator_id: OperatorId, response: Response) -> PersonalLink:
     """Makes a new personal link. The old one, and all sessions that began with it, end at once."""
     _, secret = operators.renew_link(own.db, own.code, operator_id)
     response.headers["Cache-Control"] = "no-store"
-    return PersonalLink(link=url_of_personal_link(house, own.code, secret))
+    return PersonalLink(link=url_of_personal_link(monolith, own.code, secret))

@@ -5,7 +5,7 @@ from typing import Annotated, Any
 from fastapi import Depends, HTTPException, Path, Request, Response
 from sqlalchemy.orm import Session
 
-from snapapp.api.http.deps import House, Transaction
+from snapapp.api.http.deps import MonolithDep, Transaction
 from snapapp.api.http.errors import may_be
 from snapapp.api.http.files import media
 from snapapp.api.http.routers import Router
@@ -31,19 +31,19 @@ _PAGE: dict[int | str, dict[str, Any]] = {200: {"content": {"text/html": {}}}}
 
 @router.get("/{token}", response_model=PublicSnap, responses=_DEAD | _PAGE)
 def show_public_snap(
-    db: Transaction, house: House, token: Token, request: Request, response: Response
+    db: Transaction, monolith: MonolithDep, token: Token, request: Request, response: Response
 ) -> PublicSnap | Response:
     """The evidence behind a link, without e-mail, errors or internal ids: as JSON, or as a page if `Accept` prefers
     one."""
     if public_page.is_wanted(request):
-        return _page(db, house, token, request)
+        return _page(db, monolith, token, request)
     response.headers["Cache-Control"] = "private, no-cache"  # a link may be revoked at any time
     response.headers["X-Robots-Tag"] = "noindex, nofollow"
     response.headers["Vary"] = "Accept, Accept-Language, User-Agent"
-    return public_of(sharing.read_public(db, token), token, for_link(house, token))
+    return public_of(sharing.read_public(db, token), token, for_link(monolith, token))
 
 
-def _page(db: Session, house: House, token: str, request: Request) -> Response:
+def _page(db: Session, monolith: MonolithDep, token: str, request: Request) -> Response:
     """The page of a link. Its files have relative addresses, because the browser may have come by another name than the
     public address."""
     try:
@@ -53,19 +53,19 @@ def _page(db: Session, house: House, token: str, request: Request) -> Response:
     poster = snap.extras.get("poster")
     name = poster.get("file_name") if isinstance(poster, dict) else poster
     shown = public_of(snap, token, lambda _: f"/public/snaps/{token}/media/")
-    return public_page.shown(request, shown, name, house.settings.public_base_url or "")
+    return public_page.shown(request, shown, name, monolith.settings.public_base_url or "")
 
 
-def _snap_behind(house: House, token: Token) -> Snap:
+def _snap_behind(monolith: MonolithDep, token: Token) -> Snap:
     """The snap, read in a transaction that ends at once, so that a slow client does not keep one open."""
-    with session(house.web) as db, db.begin():
+    with session(monolith.web) as db, db.begin():
         return sharing.read_public(db, token)
 
 
 @router.get("/{token}/media/{name}", response_class=Response, responses=media.RESPONSES | _DEAD)
 @router.head("/{token}/media/{name}", include_in_schema=False)
 async def show_public_file(
-    house: House,
+    monolith: MonolithDep,
     snap: Annotated[Snap, Depends(_snap_behind)],
     name: Annotated[str, Path(description="The file's name.", examples=["frame_00001.jpg"], max_length=200)],
     request: Request,
@@ -73,7 +73,7 @@ async def show_public_file(
     """A frame, the clip, or the poster of a snap, for as long as its link works."""
     if snap.media_prefix is None or name not in names_of(snap):
         raise HTTPException(404, "Media not found")
-    return await media.sent(house.storage, snap.media_prefix + name, request)
+    return await media.sent(monolith.storage, snap.media_prefix + name, request)
 
 
 def names_of(snap: Snap) -> set[str]:

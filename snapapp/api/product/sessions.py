@@ -8,7 +8,7 @@ from fastapi import Request, Response
 from pydantic import Field, StringConstraints
 
 from snapapp.api.http import cookies
-from snapapp.api.http.deps import House, Transaction
+from snapapp.api.http.deps import MonolithDep, Transaction
 from snapapp.api.http.errors import may_be
 from snapapp.api.http.routers import Router
 from snapapp.api.http.schema import Asked, Shown
@@ -65,20 +65,20 @@ def _signed_in(who: Operator) -> SignedIn:
 
 @router.post("", responses=may_be(_401="It is no tenant's token.", _403="A page of another site asks."))
 def sign_in(
-    db: Transaction, house: House, _claim: Claimed, wanted: SignIn, request: Request, response: Response
+    db: Transaction, monolith: MonolithDep, _claim: Claimed, wanted: SignIn, request: Request, response: Response
 ) -> Session:
     """Signs a browser in: sets a cookie that lasts a week, or until the token is changed."""
     tenant = tenants.by_token(db, wanted.token)
-    remember(response, request, house, tenant)
+    remember(response, request, monolith, tenant)
     return Session.of(tenant, None)
 
 
 def remember(
-    response: Response, request: Request, house: Monolith, tenant: Tenant, operator: Operator | None = None
+    response: Response, request: Request, monolith: Monolith, tenant: Tenant, operator: Operator | None = None
 ) -> None:
     since, operator_id = (operator.link_changed_at, operator.id) if operator else (tenant.token_changed_at, None)
     assert since
-    cookie = cookies.made(house.links.secret_texts, tenant.code, since, datetime.now(UTC), operator_id)
+    cookie = cookies.made(monolith.links.secret_texts, tenant.code, since, datetime.now(UTC), operator_id)
     response.set_cookie(
         cookies.NAME,
         cookie,

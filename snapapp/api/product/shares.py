@@ -5,7 +5,7 @@ from uuid import UUID
 
 from pydantic import Field
 
-from snapapp.api.http.deps import House, RequestId
+from snapapp.api.http.deps import MonolithDep, RequestId
 from snapapp.api.http.errors import may_be
 from snapapp.api.http.routers import Router
 from snapapp.api.http.schema import Asked, Moment, Shown
@@ -39,22 +39,22 @@ class Shared(Shown):
 @router.post("/{snap_id}/share", responses=NO_SNAP | may_be(_409="It is a draft."))
 def share_snap(
     begin: Begins,
-    house: House,
+    monolith: MonolithDep,
     snap_id: SnapId,
     request_id: RequestId,
     wanted: Sharing | None = None,
 ) -> Shared:
     """The public link of a snap, created if there is none. An unfinished snap may be shared too."""
     link = marking.share(begin, QUEUE, snap_id, wanted.expires_at if wanted else None, request_id)
-    return _shown(snap_id, link, url_of_link(house, link.token))
+    return _shown(snap_id, link, url_of_link(monolith, link.token))
 
 
 @router.get("/{snap_id}/share", responses=NO_SNAP)
-def show_share(own: Own, house: House, snap_id: SnapId) -> Shared:
+def show_share(own: Own, monolith: MonolithDep, snap_id: SnapId) -> Shared:
     """The public link of a snap, if it has one."""
     snaps.read(own.db, own.code, snap_id)
     share = sharing.in_force(own.db, own.code, snap_id)
-    return _shown(snap_id, share, url_of_link(house, share.token) if share else None)
+    return _shown(snap_id, share, url_of_link(monolith, share.token) if share else None)
 
 
 @router.post("/{snap_id}/revoke", responses=NO_SNAP)

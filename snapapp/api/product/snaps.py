@@ -10,7 +10,7 @@ from fastapi import Depends, Header, HTTPException, Path, Query, Response
 from pydantic import Field
 from starlette.concurrency import run_in_threadpool
 
-from snapapp.api.http.deps import House, RequestId
+from snapapp.api.http.deps import MonolithDep, RequestId
 from snapapp.api.http.errors import may_be
 from snapapp.api.http.lenient_query import LenientRoute
 from snapapp.api.http.paging import listed, windows
@@ -64,7 +64,7 @@ _MARKED = may_be(
 
 @router.post("", status_code=202, responses=_MARKED)
 async def create_snap(
-    house: House,
+    monolith: MonolithDep,
     begin: Begins,
     wanted: SnapRequest,
     places: Placed,
@@ -76,9 +76,9 @@ async def create_snap(
     """Marks a moment. The answer comes at once, and a job makes the evidence. With `SNAPAPP_ASYNC_CREATE=false` the
     answer comes when the job has ended, or after `SNAPAPP_SYNC_WAIT_MS`."""
     # async, because it may wait and must not hold a thread
-    marked, was_there = await run_in_threadpool(_mark, house, begin, wanted, key, request_id)
-    if not house.settings.async_create:
-        marked = await _wait_until_finished(house, begin, marked, ends)
+    marked, was_there = await run_in_threadpool(_mark, monolith, begin, wanted, key, request_id)
+    if not monolith.settings.async_create:
+        marked = await _wait_until_finished(monolith, begin, marked, ends)
         response.status_code = 202 if marked.ended is None else 201
     response.headers["Location"] = f"{router.prefix}/{marked.id}"
     response.headers["ETag"] = _tag(marked)
@@ -87,8 +87,8 @@ async def create_snap(
     return whole_of(marked, places)
 
 
-def _mark(house: Monolith, begin: Begin, wanted: SnapRequest, key: str | None, request_id: str) -> tuple[Snap, bool]:
-    refuse_without_room(house)
+def _mark(monolith: Monolith, begin: Begin, wanted: SnapRequest, key: str | None, request_id: str) -> tuple[Snap, bool]:
+    refuse_without_room(monolith)
     return marking.mark(begin, QUEUE, _new_snap(wanted, request_id), key, _hash(wanted))
 
 
@@ -108,9 +108,9 @@ def _new_snap(wanted: SnapRequest, request_id: str) -> NewSnap:
     )
 
 
-def refuse_without_room(house: Monolith) -> None:
+def refuse_without_room(monolith: Monolith) -> None:
     """Refuses new heavy work with 507 if the disk has no room for its results."""
-    if why := room_of(house.settings).refusal():
+    if why := room_of(monolith.settings).refusal():
         raise HTTPException(507, why)
 
 
@@ -129,11 +129,11 @@ def _hash(wanted: SnapRequest) -> bytes:
     return hashlib.sha256(wanted.model_dump_json(exclude_defaults=True).encode()).digest()
 
 
-async def _wait_until_finished(house: Monolith, begin: Begin, marked: Snap, ends: Ends) -> Snap:
+async def _wait_until_finished(monolith: Monolith, begin: Begin, marked: Snap, ends: Ends) -> Snap:
     """The snap after waiting for its job, if there is a worker for it; at the latest after `SNAPAPP_SYNC_WAIT_MS`."""
-    if marked.ended is not None or marked.job is None or not await run_in_threadpool(is_worked, house, kinds.SNAP):
+    if marked.ended is not None or marked.job is None or not await run_in_threadpool(is_worked, monolith, kinds.SNAP):
         return marked
-    await ends.wait(marked.job.id, house.settings.sync_wait)
+    await ends.wait(marked.job.id, monolith.settings.sync_wait)
     # hidden or not: a key that comes again finds its snap
     return await run_in_threadpool(marking.read, begin, marked.id, hidden_too=True)
 
@@ -337,7 +337,7 @@ def cancel_snap(
 
 
 @router.post("/{snap_id}/retry", status_code=202, responses=NO_SNAP | may_be(_409="It has not failed."))
-def retry_snap(begin: Begins, places: Placed, house: House, snap_id: SnapId) -> SnapWhole:
+def retry_snap(begin: Begins, places: Placed, monolith: MonolithDep, snap_id: SnapId) -> SnapWhole:
     """Runs the job of a failed or cancelled snap again, counting attempts from zero."""
-    refuse_without_room(house)
+    refuse_without_room(monolith)
     return whole_of(marking.retry(begin, QUEUE, snap_id), places)

@@ -5,7 +5,7 @@ from typing import Annotated
 
 from fastapi import Depends
 
-from snapapp.api.http.deps import House
+from snapapp.api.http.deps import MonolithDep
 from snapapp.api.http.files import media_links
 from snapapp.api.http.tenancy import Claim, Claimed
 from snapapp.api.product.snap_views import Places
@@ -14,46 +14,46 @@ from snapapp.domain.tables import Snap
 from snapapp.process.monolith import Monolith
 
 
-def for_page(house: Monolith, claim: Claim, server: str = "") -> Places:
+def for_page(monolith: Monolith, claim: Claim, server: str = "") -> Places:
     """Signed links to the tenant's files: `/media/…`. They expire, or end with the tenant's token. Used once the tenant
     is known. For a page without the server, because a browser may have come by another name of it."""
     now = datetime.now(UTC)
 
     def of(snap: Snap) -> str:
         assert claim.tenant
-        return server + media_links.base(house, claim.tenant, snap.media_prefix or "", now)
+        return server + media_links.base(monolith, claim.tenant, snap.media_prefix or "", now)
 
     return of
 
 
-def signed(house: Monolith, prefix: str, now: datetime) -> str:
+def signed(monolith: Monolith, prefix: str, now: datetime) -> str:
     """The beginning of links to files that belong to no tenant, to which a file's name is added."""
-    return _public(house) + house.links.base(prefix, now)
+    return _public(monolith) + monolith.links.base(prefix, now)
 
 
-def _public(house: Monolith) -> str:
-    return house.settings.public_base_url or ""
+def _public(monolith: Monolith) -> str:
+    return monolith.settings.public_base_url or ""
 
 
-def for_link(house: Monolith, token: str) -> Places:
+def for_link(monolith: Monolith, token: str) -> Places:
     """Addresses of files below a public link, which end with the link."""
-    base = url_of_link(house, token)
+    base = url_of_link(monolith, token)
     return lambda _: f"{base}/media/"
 
 
-def url_of_link(house: Monolith, token: str) -> str:
+def url_of_link(monolith: Monolith, token: str) -> str:
     """The URL of a public link. Without a public address it is only a path, because a request's Host header proves
     nothing."""
-    return f"{_public(house)}/public/snaps/{token}"
+    return f"{_public(monolith)}/public/snaps/{token}"
 
 
-def url_of_personal_link(house: Monolith, code: str, secret: str) -> str:
+def url_of_personal_link(monolith: Monolith, code: str, secret: str) -> str:
     """The URL at which an operator signs in; only a path without a public address."""
-    return _public(house) + operators.path_of_link(code, secret)
+    return _public(monolith) + operators.path_of_link(code, secret)
 
 
-async def _places(house: House, claim: Claimed) -> Places:
-    return for_page(house, claim, _public(house))
+async def _places(monolith: MonolithDep, claim: Claimed) -> Places:
+    return for_page(monolith, claim, _public(monolith))
 
 
 Placed = Annotated[Places, Depends(_places)]

@@ -7,7 +7,7 @@ code knows all kinds and schedules in the database. Read `finding`, then `examin
 
 from snapapp.jobs.doctor.deploy import Deploy, compare
 from snapapp.jobs.doctor.examination import CHECKS, consulting, examine
-from snapapp.jobs.doctor.finding import Finding, House, Limits, Severity, needs_a_person, saw_nothing, worst
+from snapapp.jobs.doctor.finding import Facts, Finding, Limits, Severity, needs_a_person, saw_nothing, worst
 from snapapp.jobs.doctor.remedies import Deed, mend
 from snapapp.jobs.doctor.words import as_json, in_lines, in_words, of_deploy
 
@@ -15,8 +15,8 @@ __all__ = [
     "CHECKS",
     "Deed",
     "Deploy",
+    "Facts",
     "Finding",
-    "House",
     "Limits",
     "Severity",
     "as_json",

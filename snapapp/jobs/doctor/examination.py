@@ -15,8 +15,8 @@ from snapapp.jobs.doctor import fleet, held_up, server, tables, work
 from snapapp.jobs.doctor.finding import (
     CHECK_FAILED,
     Check,
+    Facts,
     Finding,
-    House,
     Limits,
     Patient,
     Severity,
@@ -61,7 +61,7 @@ SELECT set_config('statement_timeout', %(most)s, true), set_config('lock_timeout
 """
 
 
-def examine(url: str, house: House, *, only: Collection[str] = (), limits: Limits | None = None) -> list[Finding]:
+def examine(url: str, facts: Facts, *, only: Collection[str] = (), limits: Limits | None = None) -> list[Finding]:
     """Runs the checks of the queue and of the application in order, or those in `only`. Raises psycopg.Error if the
     database cannot be reached at all."""
     limits = limits or Limits()
@@ -70,9 +70,9 @@ def examine(url: str, house: House, *, only: Collection[str] = (), limits: Limit
         with line.connection():
             pass
         findings: list[Finding] = []
-        for name, check in {**CHECKS, **house.checks}.items():
+        for name, check in {**CHECKS, **facts.checks}.items():
             if not only or name in only:
-                findings += [replace(finding, check=name) for finding in _run(check, line, house, limits)]
+                findings += [replace(finding, check=name) for finding in _run(check, line, facts, limits)]
         return findings
     finally:
         line.close()
@@ -106,14 +106,14 @@ def _set_timeouts(db: psycopg.Connection[Row], within: timedelta) -> None:
     db.execute(_SET_TIMEOUTS, {"most": str(int(most)), "lock": str(int(most * 0.9))})
 
 
-def _run(check: Check, line: Line, house: House, limits: Limits) -> list[Finding]:
+def _run(check: Check, line: Line, facts: Facts, limits: Limits) -> list[Finding]:
     within = limits.answer_within.total_seconds()
     began, role = monotonic(), ""
     try:
         with line.connection() as db, _cut_after(db, within + 0.5), db.transaction():
             role = role_of(db)
             _set_timeouts(db, limits.answer_within)
-            return list(check(Patient(db, house, limits)))
+            return list(check(Patient(db, facts, limits)))
     except psycopg.errors.InsufficientPrivilege as error:
         return [_not_visible(error, role)]
     except (psycopg.Error, OSError) as error:

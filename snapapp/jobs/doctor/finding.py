@@ -64,7 +64,7 @@ class Finding:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class House:
+class Facts:
     """What the application tells the doctor about itself."""
 
     jobs: JobsSettings
@@ -107,7 +107,7 @@ class Patient:
     the limits."""
 
     db: psycopg.Connection[Row]
-    house: House
+    facts: Facts
     limits: Limits
 
     def ask(self, sql: str, **parameters: Any) -> Rows:

@@ -9,7 +9,7 @@ from datetime import timedelta
 import psycopg
 from psycopg import sql
 
-from snapapp.jobs.doctor.finding import Act, Finding, House, Remedy, counted, one_line
+from snapapp.jobs.doctor.finding import Act, Facts, Finding, Remedy, counted, one_line
 from snapapp.jobs.events import Events
 from snapapp.jobs.os import processes
 from snapapp.jobs.rows import leases
@@ -31,7 +31,7 @@ class Deed:
     has_worked: bool
 
 
-def mend(url: str, findings: Iterable[Finding], house: House, by: Actor) -> list[Deed]:
+def mend(url: str, findings: Iterable[Finding], facts: Facts, by: Actor) -> list[Deed]:
     """Applies the remedies of these findings, each once. The audit is written first, because VACUUM cannot run in the
     same transaction."""
     curable = [finding for finding in findings if finding.remedy]
@@ -39,17 +39,17 @@ def mend(url: str, findings: Iterable[Finding], house: House, by: Actor) -> list
     with connect(url, name="snapapp doctor", statement_timeout=_PATIENCE, prepared_statements=False) as db:
         for (name, check), count in Counter((finding.id, finding.check) for finding in curable).items():
             audit.write(db, by, "doctor.fix", f"finding {name}", detail={"check": check, "findings": count})
-        return [_try_remedy(db, remedy, check, house) for remedy, check in wanted.items()]
+        return [_try_remedy(db, remedy, check, facts) for remedy, check in wanted.items()]
 
 
-def _try_remedy(db: psycopg.Connection[Row], remedy: Remedy, check: str, house: House) -> Deed:
+def _try_remedy(db: psycopg.Connection[Row], remedy: Remedy, check: str, facts: Facts) -> Deed:
     try:
-        return Deed(check, _apply(db, remedy, house), has_worked=True)
+        return Deed(check, _apply(db, remedy, facts), has_worked=True)
     except psycopg.Error as error:
         return Deed(check, f"{remedy.act.value} {remedy.table}".strip() + f" failed: {one_line(str(error))}", False)
 
 
-def _apply(db: psycopg.Connection[Row], remedy: Remedy, house: House) -> str:
+def _apply(db: psycopg.Connection[Row], remedy: Remedy, facts: Facts) -> str:
     match remedy.act:
         case Act.VACUUM:
             db.execute(sql.SQL("VACUUM (ANALYZE, SKIP_LOCKED) {}").format(sql.Identifier(remedy.table)))
@@ -58,16 +58,16 @@ def _apply(db: psycopg.Connection[Row], remedy: Remedy, house: House) -> str:
             db.execute(sql.SQL("ANALYZE {}").format(sql.Identifier(remedy.table)))
             return f"Analyzed {remedy.table}."
         case Act.CLEAR_ROSTER:
-            return _clear_roster(db, house)
+            return _clear_roster(db, facts)
         case Act.RECOVER:
-            return _recover(db, house)
+            return _recover(db, facts)
 
 
-def _clear_roster(db: psycopg.Connection[Row], house: House) -> str:
+def _clear_roster(db: psycopg.Connection[Row], facts: Facts) -> str:
     """Removes dead workers by the rules that every worker applies to its neighbours: a worker of another machine is
     removed after ten leases."""
     before = {*_roster(db)}
-    recovery = Recovery(house.jobs, _visitor(), Line(lambda: db), Counts(), Events())
+    recovery = Recovery(facts.jobs, _visitor(), Line(lambda: db), Counts(), Events())
     taken = recovery.recover_neighbours()
     gone = len(before - {*_roster(db)})
     return f"Took {counted(gone, 'worker', 'workers')} off the roster, and {counted(taken, 'job', 'jobs')} back."
@@ -77,10 +77,10 @@ def _roster(db: psycopg.Connection[Row]) -> Iterator[str]:
     return (worker for (worker,) in db.execute("SELECT id FROM job_worker").fetchall())
 
 
-def _recover(db: psycopg.Connection[Row], house: House) -> str:
+def _recover(db: psycopg.Connection[Row], facts: Facts) -> str:
     """Takes back the jobs whose leases ended. After a restart of the server every lease looks old, so the workers first
     get the time of one beat to renew theirs."""
-    taken = leases.recover(db, settled_for=house.jobs.beat_every + timedelta(seconds=1))
+    taken = leases.recover(db, settled_for=facts.jobs.beat_every + timedelta(seconds=1))
     if not taken:
         return "Took no job back: others did so meanwhile, or the server has just started."
     jobs = counted(len(taken), "job back whose lease had ended; it runs", "jobs back whose leases had ended; they run")

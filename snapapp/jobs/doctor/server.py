@@ -21,7 +21,7 @@ OLDEST = 140000  # the oldest server that snapapp supports, as server_version_nu
 
 def schema(patient: Patient) -> Iterator[Finding]:
     is_well = True
-    for table, wanted in patient.house.schema.items():
+    for table, wanted in patient.facts.schema.items():
         [(is_there,)] = patient.ask("SELECT to_regclass(%(table)s) IS NOT NULL", table=table)
         rows = patient.ask(f"SELECT version_num FROM {table}") if is_there else []  # noqa: S608 - a name of ours
         revision = rows[0][0] if rows else None
@@ -39,7 +39,7 @@ def schema(patient: Patient) -> Iterator[Finding]:
             numbers={"revision": revision, "wanted": wanted},
         )
     if is_well:
-        yield Finding(id="SCHEMA", saw="The schema is what this code needs.", numbers=dict(patient.house.schema))
+        yield Finding(id="SCHEMA", saw="The schema is what this code needs.", numbers=dict(patient.facts.schema))
 
 
 # --- settings ---------------------------------------------------------------------------------------------------
@@ -166,7 +166,7 @@ SELECT current_setting('max_connections')::int - current_setting('superuser_rese
 
 def connections(patient: Patient) -> Iterator[Finding]:
     [(allowed, used, workers, names)] = patient.ask(_CONNECTIONS)
-    needed = workers * patient.house.connections
+    needed = workers * patient.facts.connections
     numbers = {"allowed": allowed, "used": used, "workers": workers, "workersNeed": needed}
     usage = f"{used} of {allowed} connections are in use ({', '.join(names)})"
     if used > allowed * patient.limits.connections_used:
@@ -261,7 +261,7 @@ def disk(patient: Patient) -> Iterator[Finding]:
         )
         return
     [(folder,)] = patient.ask("SELECT current_setting('data_directory')")
-    yield _judge_free_space(Path(folder), database, summary, patient.house.disk_free_min_mb)
+    yield _judge_free_space(Path(folder), database, summary, patient.facts.disk_free_min_mb)
 
 
 def _judge_free_space(folder: Path, database: int, summary: str, floor: int) -> Finding:

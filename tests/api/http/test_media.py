@@ -32,8 +32,8 @@ MB = 2**20
 
 
 def house_of(client: TestClient) -> Monolith:
-    house: Monolith = client.app.state.monolith  # type: ignore[attr-defined]  # it is the FastAPI we made
-    return house
+    monolith: Monolith = client.app.state.monolith  # type: ignore[attr-defined]  # it is the FastAPI we made
+    return monolith
 
 
 def link(client: TestClient, name: str = "clip.mp4", *, at: datetime | None = None) -> str:
@@ -271,12 +271,12 @@ def get(port: int, path: str) -> Iterator[http.client.HTTPResponse]:
 def large(url: str, tmp_path: Path) -> Iterator[SimpleNamespace]:
     """A gigabyte with holes for bytes, and a server with a socket."""
     with serving(url, data_dir=tmp_path) as running:
-        house: Monolith = running.app.state.monolith
-        house.storage.put(f"{PREFIX}clip.mp4", b"begin")
+        monolith: Monolith = running.app.state.monolith
+        monolith.storage.put(f"{PREFIX}clip.mp4", b"begin")
         path = tmp_path / "media" / PREFIX / "clip.mp4"
         os.truncate(path, 1024 * MB)
-        link = house.links.base(PREFIX, datetime.now(UTC)) + "clip.mp4"
-        yield SimpleNamespace(port=running.port, link=link, storage=house.storage, path=path)
+        link = monolith.links.base(PREFIX, datetime.now(UTC)) + "clip.mp4"
+        yield SimpleNamespace(port=running.port, link=link, storage=monolith.storage, path=path)
 
 
 def open_files(path: Path) -> int:

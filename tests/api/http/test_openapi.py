@@ -40,9 +40,9 @@ def test_each_operation_names_those_whom_it_asks_and_nobody_else(client: TestCli
 
 
 def test_whoever_is_not_named_is_refused(url: str, tmp_path: Path, db: Db) -> None:
-    """With another's token too: the tenant's opens nothing of the house, and the house's nothing of a tenant."""
+    """With another's token too: the tenant's opens nothing of the monolith, and the house's nothing of a tenant."""
     with served(
-        url, tmp_path, worker_enabled=False, require_api_token=True, internal_token="only-for-the-house"
+        url, tmp_path, worker_enabled=False, require_api_token=True, internal_token="only-for-the-monolith"
     ) as client:
         for method, path, operation in operations(client):
             place = re.sub(r"{\w+}", "00000000-0000-4000-8000-000000000000", path)
@@ -50,7 +50,7 @@ def test_whoever_is_not_named_is_refused(url: str, tmp_path: Path, db: Db) -> No
                 answer = client.request(method, place, headers={"X-Assinatura-Token": "dev-default-token"})
                 assert answer.status_code == 401, (method, path)
             elif schemes(operation) and path != "/v2/session":  # where one signs in and out
-                answer = client.request(method, place, headers={"X-Internal-Token": "only-for-the-house"}, json={})
+                answer = client.request(method, place, headers={"X-Internal-Token": "only-for-the-monolith"}, json={})
                 assert answer.status_code in (400, 401), (method, path)  # what makes no sense is told to anybody
 
 

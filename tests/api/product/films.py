@@ -8,7 +8,7 @@ from typing import Any
 
 from starlette.testclient import TestClient
 
-from tests.api.examples import house
+from tests.api.examples import monolith
 
 VIDEOS = "/v2/videos"
 
@@ -23,12 +23,12 @@ def upload(client: TestClient, content: bytes = FILM, name: str = "") -> dict[st
 
 
 def stored(client: TestClient) -> list[str]:
-    return [each.key for each in house(client).storage.listed()]
+    return [each.key for each in monolith(client).storage.listed()]
 
 
 def nothing_left(client: TestClient) -> bool:
     """Neither an object nor the beginning of one."""
-    return not [path for path in house(client).settings.data_dir.joinpath("media").rglob("*") if path.is_file()]
+    return not [path for path in monolith(client).settings.data_dir.joinpath("media").rglob("*") if path.is_file()]
 
 
 class Remote(BaseHTTPRequestHandler):

@@ -19,7 +19,7 @@ from snapapp.api.http import spreadsheet
 from snapapp.api.product import exports
 from snapapp.domain import search
 from snapapp.storage import StorageError
-from tests.api.examples import FILES, SNAPS, body, complete, fail, house, mark, number, text
+from tests.api.examples import FILES, SNAPS, body, complete, fail, mark, monolith, number, text
 from tests.factory import Db
 
 EXPORT = f"{SNAPS}/export"
@@ -139,8 +139,8 @@ def test_an_archive_holds_both_and_the_evidence(client: TestClient, engine: sqla
 def test_a_lost_file_costs_no_other(client: TestClient, engine: sqlalchemy.Engine, db: Db) -> None:
     snap = mark(client)
     complete(client, engine, db, snap)
-    [lost] = [each.key for each in house(client).storage.listed() if each.key.endswith("poster.jpg")]
-    house(client).storage.delete(lost)
+    [lost] = [each.key for each in monolith(client).storage.listed() if each.key.endswith("poster.jpg")]
+    monolith(client).storage.delete(lost)
     with zipfile.ZipFile(io.BytesIO(client.get(EXPORT, params={"format": "zip"}).content)) as archive:
         assert archive.read("missing.txt").decode() == f"{snap['snapId']}/poster.jpg\n"
         assert f"{snap['snapId']}/snapshot.mp4" in archive.namelist()
@@ -151,7 +151,7 @@ def test_a_file_that_breaks_off_breaks_the_archive_off(
 ) -> None:
     """Half of a picture in a whole archive would pass for evidence: its checksum would be right."""
     complete(client, engine, db, mark(client))
-    storage = house(client).storage
+    storage = monolith(client).storage
 
     class Breaking(io.BytesIO):
         def read(self, size: int | None = -1) -> bytes:

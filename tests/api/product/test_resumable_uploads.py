@@ -18,7 +18,7 @@ from starlette.testclient import TestClient
 from snapapp.api.product.videos import resumable_uploads
 from snapapp.storage import keys
 from tests.api.conftest import served
-from tests.api.examples import NOBODY, OTHER, add_tenant, count, house
+from tests.api.examples import NOBODY, OTHER, add_tenant, count, monolith
 from tests.api.product.films import FILM, VIDEOS, nothing_left, stored
 from tests.factory import Db, scalar
 from tests.jobs.working import until
@@ -51,7 +51,7 @@ def test_what_the_server_speaks_is_said_to_whoever_asks(client: TestClient) -> N
     said = client.options(UPLOADS).headers
     assert (said["Tus-Version"], said["Tus-Resumable"]) == ("1.0.0", "1.0.0")
     assert said["Tus-Extension"] == "creation,termination,expiration"
-    assert int(said["Tus-Max-Size"]) == house(client).settings.upload_max_mb * 2**20
+    assert int(said["Tus-Max-Size"]) == monolith(client).settings.upload_max_mb * 2**20
 
 
 def test_a_file_in_parts_becomes_the_video_that_it_would_be_in_one(client: TestClient, db: Db) -> None:
@@ -157,7 +157,7 @@ def test_to_another_tenant_an_upload_is_not_there(client: TestClient, engine: sq
 def test_of_two_clients_at_one_upload_the_second_is_told_to_wait(client: TestClient) -> None:
     at = begun(client)
     upload_id = UUID(at.rpartition("/")[2])
-    with house(client).storage.resumable.hold("default", upload_id):
+    with monolith(client).storage.resumable.hold("default", upload_id):
         for answer in (sent(client, at, FILM), client.delete(at, headers=TUS)):
             assert (answer.status_code, answer.headers["Retry-After"]) == (423, "2")
         assert offset_of(client, at) == 0
@@ -173,7 +173,7 @@ def test_an_upload_that_was_ended_is_gone(client: TestClient) -> None:
 
 
 def let_expire(client: TestClient, at: str) -> None:
-    everything = house(client).settings.data_dir.joinpath("media", ".resumable")
+    everything = monolith(client).settings.data_dir.joinpath("media", ".resumable")
     place = next(everything.glob(f"*/{at.rpartition('/')[2]}"))
     for file in (*place.iterdir(), place):
         os.utime(file, (file.stat().st_mtime - 90_000,) * 2)
@@ -186,9 +186,9 @@ def test_what_nobody_goes_on_with_for_a_day_is_gone_and_swept(client: TestClient
     assert client.head(old, headers=TUS).status_code == 410
     assert sent(client, old, FILM[50:], 50).status_code == 410
     a_day_ago = datetime.now(UTC) - timedelta(days=1)
-    with house(client).storage.resumable.hold("default", UUID(young.rpartition("/")[2])):
-        assert house(client).storage.forget_uploads(a_day_ago) == 1
-        assert house(client).storage.forget_uploads(datetime.now(UTC)) == 0  # somebody holds the other one
+    with monolith(client).storage.resumable.hold("default", UUID(young.rpartition("/")[2])):
+        assert monolith(client).storage.forget_uploads(a_day_ago) == 1
+        assert monolith(client).storage.forget_uploads(datetime.now(UTC)) == 0  # somebody holds the other one
     assert client.head(old, headers=TUS).status_code == 404
     assert offset_of(client, young) == 0
 

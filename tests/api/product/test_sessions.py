@@ -11,7 +11,7 @@ from snapapp.api.http import cookies
 from snapapp.domain import tenants
 from snapapp.signing import sealer
 from tests.api.conftest import served
-from tests.api.examples import SNAPS, add_tenant, body, count, house, mark
+from tests.api.examples import SNAPS, add_tenant, body, count, mark, monolith
 from tests.domain.making import begun
 from tests.factory import Db
 
@@ -66,7 +66,7 @@ def test_a_header_goes_before_the_cookie(client: TestClient, engine: sqlalchemy.
 
 def test_a_cookie_that_is_not_ours_is_none(url: str, tmp_path: Path, engine: sqlalchemy.Engine) -> None:
     with served(url, tmp_path, worker_enabled=False, require_api_token=True) as client:
-        ours = house(client).links.secret_texts
+        ours = monolith(client).links.secret_texts
         with begun(engine) as session:
             since = tenants.by_code(session, "default").token_changed_at
         now = datetime.now(UTC)

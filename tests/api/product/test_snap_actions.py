@@ -296,7 +296,7 @@ HOSTILE = "<script>alert(1)</script>\"' onerror=x"
 def test_a_link_is_a_page_for_people_and_json_for_programs(
     client: TestClient, engine: sqlalchemy.Engine, db: Db, headers: dict[str, str], is_page: bool
 ) -> None:
-    """S23: the page as well says nothing of the house, has no script, and what was typed is text in it."""
+    """S23: the page as well says nothing of the monolith, has no script, and what was typed is text in it."""
     snap = mark(client, subject={"id": HOSTILE, "attributes": [text(HOSTILE, HOSTILE)]}, nickname=HOSTILE)
     complete(client, engine, db, snap)
     link = f"/public/snaps/{share(client, snap)['publicShareToken']}"

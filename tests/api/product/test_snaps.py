@@ -29,9 +29,9 @@ from tests.api.examples import (
     complete,
     count,
     fail,
-    house,
     job_of,
     mark,
+    monolith,
     number,
     shown,
     text,
@@ -542,7 +542,7 @@ def test_a_process_that_leaves_keeps_nobody_waiting(
         waiting = threading.Thread(target=lambda: answers.append(client.post(SNAPS, json=body()).status_code))
         waiting.start()
         until(lambda: scalar(db, "SELECT count(*) FROM snap_processing_job WHERE status = 'RUNNING'"))
-        house(client).is_leaving = True
+        monolith(client).is_leaving = True
         waiting.join(20)
         go_on.set()
     assert answers == [202]

@@ -14,7 +14,7 @@ from snapapp.domain import videos
 from snapapp.jobs import Job, Permanent, processor, registry
 from snapapp.storage import keys
 from tests.api.conftest import served
-from tests.api.examples import NOBODY, as_tenant, house
+from tests.api.examples import NOBODY, as_tenant, monolith
 from tests.api.product.films import FILM, VIDEOS, upload
 from tests.factory import Db, scalar
 from tests.jobs.working import until
@@ -46,7 +46,7 @@ def test_a_still_is_made_by_a_job_and_kept(url: str, tmp_path: Path, db: Db) -> 
 
     def still(job: Job) -> None:
         made.append(job.payload)
-        house(places[0]).storage.put(job.payload["key"], b"a picture")
+        monolith(places[0]).storage.put(job.payload["key"], b"a picture")
 
     with known("video.still", still), working(url, tmp_path, db, "video.still") as client:
         places.append(client)
@@ -95,7 +95,7 @@ def test_a_video_that_no_browser_plays_gets_a_copy(url: str, tmp_path: Path, eng
             assert (answer.status_code, answer.headers["Retry-After"]) == (202, "3")
         go_on.set()
         assert scalar(db, "SELECT count(*) FROM snap_processing_job WHERE kind = 'video.preview'") == 1
-        house(client).storage.put(keys.of_video("default", video) + "preview.mp4", b"the copy")
+        monolith(client).storage.put(keys.of_video("default", video) + "preview.mp4", b"the copy")
         assert client.get(path).content == b"the copy"
         assert client.get(path, params={"preview": "false"}).content == FILM
 

@@ -20,7 +20,7 @@ from starlette.testclient import TestClient
 from snapapp.domain import videos
 from snapapp.storage import keys
 from tests.api.conftest import served
-from tests.api.examples import OTHER, add_tenant, as_tenant, complete, count, house, mark
+from tests.api.examples import OTHER, add_tenant, as_tenant, complete, count, mark, monolith
 from tests.api.product.films import FILM, VIDEOS, nothing_left, stored, upload
 from tests.factory import Db, scalar
 from tests.jobs.working import until
@@ -285,7 +285,7 @@ def test_a_database_that_refuses_costs_no_orphan(client: TestClient, db: Db) -> 
 def test_bytes_stay_where_nobody_heard_whether_their_row_was_committed(
     client: TestClient, db: Db, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    dialect = house(client).web.dialect
+    dialect = monolith(client).web.dialect
     commit = dialect.do_commit
 
     def unheard(connection: Any) -> None:
@@ -308,7 +308,7 @@ def test_bytes_that_were_lost_come_back_with_the_same_upload(
     """Under the key that the row names; and what was found out without them is found out again."""
     first = upload(client)
     [key] = stored(client)
-    house(client).storage.delete(key)
+    monolith(client).storage.delete(key)
     with as_tenant(engine) as connection:
         videos.set_probe(connection, "default", UUID(first["videoId"]), {"compatible": False, "reason": "it is gone"})
     db.execute("DELETE FROM snap_processing_job")

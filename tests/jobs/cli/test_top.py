@@ -19,7 +19,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from snapapp.jobs.cli.top.looker import House, Looker
+from snapapp.jobs.cli.top.looker import Looker, Overview
 from snapapp.jobs.cli.top.pages import Queues, Table
 from snapapp.jobs.cli.top.plain import print_snapshots
 from snapapp.jobs.cli.top.terminal import Terminal
@@ -457,11 +457,11 @@ def test_a_terminal_that_only_prints_does_not_have_the_doctor_examine_at_each_lo
     examined, looked = [], []
 
     class Thrice(Queues):
-        def read(self, db: Db, house: House) -> Table:
-            looked.append(house.findings)
+        def read(self, db: Db, overview: Overview) -> Table:
+            looked.append(overview.findings)
             if len(looked) == 3:
                 raise KeyboardInterrupt
-            return super().read(db, house)
+            return super().read(db, overview)
 
     def examine() -> list[Any]:
         examined.append(len(looked))

@@ -4,7 +4,7 @@ from datetime import timedelta
 from typing import Any
 
 from snapapp.jobs import Job, doctor
-from snapapp.jobs.doctor import Finding, House, Limits
+from snapapp.jobs.doctor import Facts, Finding, Limits
 from snapapp.jobs.registry import Registry
 from snapapp.jobs.rows import roster
 from snapapp.jobs.rows.people.audit import Actor
@@ -20,13 +20,13 @@ AT_ONCE = timedelta(0)
 BY = Actor("ana", "terminal")
 
 
-def house(url: str, **changes: Any) -> House:
+def facts(url: str, **changes: Any) -> Facts:
     known: dict[str, Any] = {"connections": 10, "disk_free_min_mb": 0, "schema": {}}
-    return House(jobs=quick_settings(url), **known | changes)
+    return Facts(jobs=quick_settings(url), **known | changes)
 
 
 def examine(url: str, *only: str, limits: Limits | None = None, **changes: Any) -> list[Finding]:
-    return doctor.examine(url, house(url, **changes), only=only, limits=limits)
+    return doctor.examine(url, facts(url, **changes), only=only, limits=limits)
 
 
 def ids(findings: list[Finding]) -> list[str]:

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from snapapp.jobs import doctor
-from snapapp.jobs.doctor import Finding, House, Severity
+from snapapp.jobs.doctor import Facts, Finding, Severity
 from snapapp.jobs.fleet import commands, store
 from snapapp.jobs.fleet.pool import State
 from snapapp.jobs.fleet.store import Master
@@ -30,8 +30,8 @@ def fall_silent(db: Db) -> None:
 
 
 def examined(url: str) -> dict[str, Finding]:
-    house = House(jobs=quick_settings(url), connections=10, disk_free_min_mb=0, schema={})
-    return {finding.id: finding for finding in doctor.examine(url, house, only=["fleet"])}
+    facts = Facts(jobs=quick_settings(url), connections=10, disk_free_min_mb=0, schema={})
+    return {finding.id: finding for finding in doctor.examine(url, facts, only=["fleet"])}
 
 
 # --- the doctor -------------------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ import pytest
 from snapapp.jobs import doctor
 from snapapp.jobs.doctor import Limits, Severity
 from tests.factory import Db, make_job
-from tests.jobs.doctor.examining import BY, examine, house, ids, the, until_found
+from tests.jobs.doctor.examining import BY, examine, facts, ids, the, until_found
 
 
 def fill(url: str, rows: int) -> None:
@@ -33,7 +33,7 @@ def test_dead_tuples_are_counted_and_swept(url: str, db: Db) -> None:
     assert "no autovacuum comes" in dead.saw
     findings = examine(url, "tables")
     assert (the(findings, "AUTOVACUUM_OFF").can_fix, dead.can_fix) == (False, True)
-    deeds = doctor.mend(url, findings, house(url), BY)
+    deeds = doctor.mend(url, findings, facts(url), BY)
     assert "Swept and analyzed job_log." in [deed.said for deed in deeds]
     after = examine(url, "tables")
     assert "DEAD_TUPLES" not in ids(after)
@@ -47,7 +47,7 @@ def test_a_table_that_was_filled_and_never_analyzed_is_analyzed(url: str, db: Db
     fill(url, 11_000)
     found = until_found(url, "tables", "NOT_ANALYZED")
     assert "job_log was analyzed never; 11,000 rows have changed since" in found.saw
-    assert [deed.said for deed in doctor.mend(url, [found], house(url), BY)] == ["Analyzed job_log."]
+    assert [deed.said for deed in doctor.mend(url, [found], facts(url), BY)] == ["Analyzed job_log."]
     assert "NOT_ANALYZED" not in ids(examine(url, "tables"))
 
 

@@ -15,7 +15,7 @@ from snapapp.jobs.process.runtime import Runtime
 from snapapp.jobs.registry import Registry
 from snapapp.jobs.rows.database import Row
 from tests.factory import Db, ago, make_job, row, scalar, statuses
-from tests.jobs.doctor.examining import BY, declare, enlist, examine, house, ids, member, the, until_found
+from tests.jobs.doctor.examining import BY, declare, enlist, examine, facts, ids, member, the, until_found
 from tests.jobs.working import quick_settings, until, working
 
 
@@ -46,7 +46,7 @@ def test_a_dead_worker_of_this_machine_is_cleared_away_and_its_jobs_run_again(ur
         process.kill()
     found = the(examine(url, "workers"), "WORKER_OVERDUE")
     assert "its process is gone; it holds 1 job." in found.saw
-    [deed] = doctor.mend(url, [found], house(url), BY)
+    [deed] = doctor.mend(url, [found], facts(url), BY)
     assert (deed.said, deed.has_worked) == ("Took 1 worker off the roster, and 1 job back.", True)
     assert row(db, held).status == "RETRY_WAIT"
     assert scalar(db, "SELECT reason FROM job_worker_exit") == "lost: its process is gone"
@@ -62,7 +62,7 @@ def test_a_silent_worker_of_another_machine_is_cleared_away_after_ten_leases_onl
     held = make_job(db, "RUNNING", claimed_by="old")
     findings = examine(url, "workers")
     assert ids(findings) == ["WORKER_OVERDUE", "WORKER_OVERDUE", "NO_WORKER"]
-    [deed] = doctor.mend(url, findings, house(url), BY)
+    [deed] = doctor.mend(url, findings, facts(url), BY)
     assert deed.said.startswith("Took 1 worker off the roster, and 0 jobs")
     assert db.execute("SELECT id FROM job_worker").fetchall() == [("young",)]
     assert row(db, held).status == "RUNNING"
@@ -165,7 +165,7 @@ def test_stuck_jobs_are_taken_back(url: str, db: Db) -> None:
     make_job(db, "RUNNING")
     found = the(examine(url, "stuck"), "QUEUE_STUCK_JOBS")
     assert (found.numbers["jobs"], found.numbers["oldest"]) == (1, stuck)
-    until(lambda: doctor.mend(url, [found], house(url), BY) and statuses(db)[stuck] == "RETRY_WAIT")
+    until(lambda: doctor.mend(url, [found], facts(url), BY) and statuses(db)[stuck] == "RETRY_WAIT")
     assert ids(examine(url, "stuck")) == ["STUCK"]
 
 
@@ -173,7 +173,7 @@ def test_no_job_is_taken_back_from_holders_that_a_fresh_server_has_not_heard_yet
     """FC10: they get one beat; here one is longer than the server has been up."""
     stuck = make_job(db, "RUNNING", lock_expires_at=ago(minutes=3))
     patient = quick_settings(url, beat_every=timedelta(days=1), lease_for=timedelta(days=4))
-    [deed] = doctor.mend(url, examine(url, "stuck"), replace(house(url), jobs=patient), BY)
+    [deed] = doctor.mend(url, examine(url, "stuck"), replace(facts(url), jobs=patient), BY)
     assert deed.said == "Took no job back: others did so meanwhile, or the server has just started."
     assert row(db, stuck).status == "RUNNING"
 
@@ -188,7 +188,7 @@ def test_a_paused_queue_is_told_with_its_reason_and_stays_paused(url: str, db: D
     assert found.paste == "snapapp queues resume mail"
     db.execute("UPDATE job_queue SET paused_at = now() - interval '2 days'")
     assert the(examine(url, "queues"), "QUEUE_PAUSED").severity is Severity.WARNING
-    assert doctor.mend(url, examine(url, "queues"), house(url), BY) == []
+    assert doctor.mend(url, examine(url, "queues"), facts(url), BY) == []
 
 
 def test_schedules_are_told_that_nobody_declares_or_two_declare_otherwise(url: str, db: Db) -> None:

@@ -14,7 +14,7 @@ from anyio import CapacityLimiter, to_thread
 from fastapi import HTTPException, Path, Request, Response
 from starlette.types import Receive, Scope, Send
 
-from snapapp.api.http.deps import House
+from snapapp.api.http.deps import MonolithDep
 from snapapp.api.http.errors import may_be
 from snapapp.api.http.files import media_links
 from snapapp.api.http.files.ranges import Part, Unsatisfiable, last_modified, requested_part, status_of_unmet_condition
@@ -240,17 +240,17 @@ async def media(
     token: Annotated[str, Path(description="Signed: names the files and when the link ends.")],
     path: Annotated[str, Path(description="The file's name.", examples=["frame_00001.jpg"])],
     request: Request,
-    house: House,
+    monolith: MonolithDep,
 ) -> Response:
     """A file of a snap or video. The link is the permission: it works without headers until it expires."""
     # async, so that a storage that hangs blocks only the reading threads
-    return await _begin(partial(_answer_to_link, house, token, path, request))
+    return await _begin(partial(_answer_to_link, monolith, token, path, request))
 
 
 _YEAR = timedelta(days=365)  # caches treat a longer time like a year
 
 
-def _answer_to_link(house: Monolith, token: str, path: str, request: Request) -> Response:
+def _answer_to_link(monolith: Monolith, token: str, path: str, request: Request) -> Response:
     now = datetime.now(UTC)
-    prefix, ends = media_links.opened(house, token, now)
-    return answer(house.storage, prefix + path, request, fresh_for=min(ends - now, _YEAR))
+    prefix, ends = media_links.opened(monolith, token, now)
+    return answer(monolith.storage, prefix + path, request, fresh_for=min(ends - now, _YEAR))

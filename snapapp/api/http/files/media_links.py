@@ -14,25 +14,25 @@ _OWNED = "@"  # no key of the storage begins with it
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-def base(house: Monolith, tenant: Tenant, prefix: str, now: datetime) -> str:
+def base(monolith: Monolith, tenant: Tenant, prefix: str, now: datetime) -> str:
     """The beginning of a link, to which a file's name is added."""
-    return house.links.base(f"{_OWNED}{_since(tenant)}:{len(tenant.code)}:{tenant.code}{prefix}", now)
+    return monolith.links.base(f"{_OWNED}{_since(tenant)}:{len(tenant.code)}:{tenant.code}{prefix}", now)
 
 
-def opened(house: Monolith, token: str, now: datetime) -> tuple[str, datetime]:
+def opened(monolith: Monolith, token: str, now: datetime) -> tuple[str, datetime]:
     """The prefix of a link, and when the link ends. Links of /v1 belong to no tenant, and end only by time."""
-    signed_text, ends = house.links.opened(token, now)
+    signed_text, ends = monolith.links.opened(token, now)
     if not signed_text.startswith(_OWNED):
         return signed_text, ends
     since, length, rest = signed_text.removeprefix(_OWNED).split(":", 2)
     code, prefix = rest[: int(length)], rest[int(length) :]
-    if not _has_token(house, code, int(since)):
+    if not _has_token(monolith, code, int(since)):
         raise ExpiredLink
     return prefix, ends
 
 
-def _has_token(house: Monolith, code: str, since: int) -> bool:
-    with session(house.web) as db:
+def _has_token(monolith: Monolith, code: str, since: int) -> bool:
+    with session(monolith.web) as db:
         try:
             return _since(tenants.by_code(db, code)) == since
         except TenantNotFound:

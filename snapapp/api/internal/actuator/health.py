@@ -5,7 +5,7 @@ from typing import Annotated, Any, cast
 
 from fastapi import Depends, Request, Response
 
-from snapapp.api.http.deps import House
+from snapapp.api.http.deps import MonolithDep
 from snapapp.api.http.requests.tokens import may_know
 from snapapp.api.http.routers import Router
 from snapapp.process.health import Health, Part
@@ -37,13 +37,13 @@ async def health(checks: Asked, with_reasons: Told, response: Response) -> dict[
 
 @router.get("/readiness", responses=_DOWN)
 @router.get("/health/readiness", responses=_DOWN)
-async def readiness(checks: Asked, with_reasons: Told, house: House, response: Response) -> dict[str, Any]:
+async def readiness(checks: Asked, with_reasons: Told, monolith: MonolithDep, response: Response) -> dict[str, Any]:
     """Whether requests should be sent here: not without a database, and not while the process is stopping."""
     database = await checks.database()
     facts = {"components": _components([database], with_reasons=with_reasons)} | (
-        {"reason": "leaving"} if house.is_leaving else {}
+        {"reason": "leaving"} if monolith.is_leaving else {}
     )
-    return _status_answer(response, database.is_up and not house.is_leaving, facts)
+    return _status_answer(response, database.is_up and not monolith.is_leaving, facts)
 
 
 @router.get("/liveness", responses=_DOWN)

@@ -9,7 +9,7 @@ from fastapi import Depends
 from pydantic import Field
 from pydantic.alias_generators import to_camel
 
-from snapapp.api.http.deps import House
+from snapapp.api.http.deps import MonolithDep
 from snapapp.api.http.requests.route_counts import RouteCounts, Traffic
 from snapapp.api.http.routers import InternalRouter
 from snapapp.api.http.schema import Shown
@@ -170,13 +170,13 @@ async def health_snapshot(checks: Asked, counted: Counted) -> HealthSnapshot:
 
 
 @router.get("/alerts")
-async def current_alerts(checks: Asked, counted: Counted, house: House) -> Alerts:
+async def current_alerts(checks: Asked, counted: Counted, monolith: MonolithDep) -> Alerts:
     """What an operator should look at now, and what to do about it."""
     parts, depth = await _parts_and_depth(checks, counted)
     if not parts["database"].is_up:
         return Alerts(alerts=alerts(parts, None, None))
     states = await asyncio.to_thread(counted.backups.look, fresh_for=_FRESH_FOR)
-    wrong = list(troubles(states, house.settings)) if states else []
+    wrong = list(troubles(states, monolith.settings)) if states else []
     return Alerts(alerts=alerts(parts, depth, counted.depth.trouble, wrong))
 
 

@@ -31,13 +31,13 @@ class Numbers:
     """The numbers of this process. They are written on the event loop's thread, or by the worker's threads in atomic
     steps."""
 
-    def __init__(self, house: Monolith, traffic: Traffic, lag: Lag) -> None:
-        self._house = house
+    def __init__(self, monolith: Monolith, traffic: Traffic, lag: Lag) -> None:
+        self._house = monolith
         self.traffic = traffic
         self._lag = lag
-        self._pruned = Pruned(house.events)
-        self.depth = Watch(lambda: house.web.begin(), depth.depth)
-        self.backups = Watch(lambda: house.web.begin(), records.states)
+        self._pruned = Pruned(monolith.events)
+        self.depth = Watch(lambda: monolith.web.begin(), depth.depth)
+        self.backups = Watch(lambda: monolith.web.begin(), records.states)
 
     # --- by name ----------------------------------------------------------------------------------------------
 

@@ -17,7 +17,7 @@ from fastapi import HTTPException, Query, Request
 from pydantic import Field
 from starlette.types import Receive, Scope, Send
 
-from snapapp.api.http.deps import House, of_process
+from snapapp.api.http.deps import MonolithDep, of_process
 from snapapp.api.http.errors import may_be
 from snapapp.api.http.routers import InternalRouter
 from snapapp.api.http.schema import Id, Label, Name, Shown
@@ -341,7 +341,7 @@ _RESPONSES = _EVENTS | may_be(_503=f"{STREAMS_MAX} streams are open, or the proc
 @router.get("/stream", response_class=EventStream, status_code=200, responses=_RESPONSES)
 async def stream(
     request: Request,
-    house: House,
+    monolith: MonolithDep,
     kind: Annotated[Name | None, Query(description="Only jobs of this kind.", examples=["demo.sleep"])] = None,
     queue: Annotated[Name | None, Query(description="Only jobs of this queue.", examples=["demo"])] = None,
     tenant: Annotated[Label | None, Query(description="Only jobs of this tenant; empty: the house's own.")] = None,
@@ -351,7 +351,7 @@ async def stream(
 ) -> EventStream:
     """The changes of jobs, live, as server-sent events."""
     # async, because it lasts as long as the client is connected
-    watcher = of_process(request, "watcher", lambda: Watcher(house.url, asyncio.get_running_loop(), OfJobs()))
+    watcher = of_process(request, "watcher", lambda: Watcher(monolith.url, asyncio.get_running_loop(), OfJobs()))
     leaving = request.app.state.departure.begun
     if watcher.is_full or leaving.is_set():
         refuse(leaving)

@@ -11,7 +11,7 @@ from zoneinfo import ZoneInfo
 from fastapi import Request, Response
 from fastapi.responses import HTMLResponse
 
-from snapapp.api.http.deps import House
+from snapapp.api.http.deps import MonolithDep
 from snapapp.api.http.routers import Router
 from snapapp.api.http.tenancy import Claimed
 from snapapp.api.product.pages.language import Language
@@ -49,11 +49,13 @@ router = Router(include_in_schema=False)
 
 @router.get("/snaps", response_class=HTMLResponse)
 @router.head("/snaps")
-def gallery(house: House, claim: Claimed, request: Request) -> Response:
+def gallery(monolith: MonolithDep, claim: Claimed, request: Request) -> Response:
     def page(own: TenantTransaction, t: Language) -> Response:
         parameters = _parameters_of(request.query_params)
         page_found, mistakes = _page_or_mistakes(own, parameters)
-        sides = [side_of(t, each) for each in lines_of(page_found.items, for_page(house, claim))] if page_found else []
+        sides = (
+            [side_of(t, each) for each in lines_of(page_found.items, for_page(monolith, claim))] if page_found else []
+        )
         start = page_found.offset if page_found else 0
         return shown(
             request,
@@ -75,7 +77,7 @@ def gallery(house: House, claim: Claimed, request: Request) -> Response:
             older=_address(parameters, offset=start + AT_ONCE) if page_found and page_found.has_more else None,
         )
 
-    return answered(house, claim, request, page)
+    return answered(monolith, claim, request, page)
 
 
 # --- what is asked for ------------------------------------------------------------------------------------------

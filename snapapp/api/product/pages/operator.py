@@ -9,7 +9,7 @@ from uuid import UUID
 from fastapi import Request, Response
 from fastapi.responses import HTMLResponse
 
-from snapapp.api.http.deps import House
+from snapapp.api.http.deps import MonolithDep
 from snapapp.api.http.routers import Router
 from snapapp.api.http.tenancy import Claimed
 from snapapp.api.product.pages.language import Language
@@ -30,21 +30,21 @@ router = Router(include_in_schema=False)
 
 @router.get("/snaps/compare", response_class=HTMLResponse)
 @router.head("/snaps/compare")
-def compare(house: House, claim: Claimed, request: Request, a: str = "", b: str = "") -> Response:
+def compare(monolith: MonolithDep, claim: Claimed, request: Request, a: str = "", b: str = "") -> Response:
     """The page that compares two moments: their clips, which a script plays together, and their attributes."""
 
     def page(own: TenantTransaction, t: Language) -> Response:
-        places = for_page(house, claim)
+        places = for_page(monolith, claim)
         both = [line_of(snaps.read(own.db, own.code, _id(each)), places) for each in (a, b)]
         sides = [side_of(t, each) for each in both]
         return shown(request, t, "compare.html", own=own, sides=sides, rows=list(_rows(t, *both)), rate=_rate(both))
 
-    return answered(house, claim, request, page)
+    return answered(monolith, claim, request, page)
 
 
 @router.get("/snaps/subject", response_class=HTMLResponse)
 @router.head("/snaps/subject")
-def subject(house: House, claim: Claimed, request: Request, id: str = "", offset: str = "0") -> Response:  # noqa: A002
+def subject(monolith: MonolithDep, claim: Claimed, request: Request, id: str = "", offset: str = "0") -> Response:  # noqa: A002
     """The page with every moment of one subject, the one filmed last first."""
 
     def page(own: TenantTransaction, t: Language) -> Response:
@@ -52,14 +52,14 @@ def subject(house: House, claim: Claimed, request: Request, id: str = "", offset
         # one more than is shown, because each entry links to the moment before it
         window = Window(start, AT_ONCE + 1, sort_by="dataFilmagem")
         moments = search.by_subject(own.db, own.code, Criteria(subject_id=id), window).items
-        sides = [side_of(t, each) for each in lines_of(moments, for_page(house, claim))]
+        sides = [side_of(t, each) for each in lines_of(moments, for_page(monolith, claim))]
         entries = [(side, sides[place + 1] if place + 1 < len(sides) else None) for place, side in enumerate(sides)]
         older = here(id=id, offset=start + AT_ONCE) if len(sides) > AT_ONCE else None
         newer = here(id=id, offset=max(0, start - AT_ONCE)) if start else None
         on_page = entries[:AT_ONCE]
         return shown(request, t, "subject.html", own=own, name=id, entries=on_page, older=older, newer=newer)
 
-    return answered(house, claim, request, page)
+    return answered(monolith, claim, request, page)
 
 
 def _id(given: str) -> UUID:

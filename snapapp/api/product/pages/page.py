@@ -39,7 +39,7 @@ OUR_FORM = [Depends(_from_our_page)]
 
 
 def answered(
-    house: Monolith,
+    monolith: Monolith,
     claim: Claim,
     request: Request,
     page: Callable[[TenantTransaction, Language], Response],
@@ -50,7 +50,7 @@ def answered(
     another tenant's, or not for who is signed in, it shows a page that says so."""
     t = language_of(request, chosen=request.cookies.get(COOKIE))
     try:
-        with begin(house, claim) as own:
+        with begin(monolith, claim) as own:
             own.stay_tenant()
             return page(own, t)
     except (NotAllowed, TokenKnown) as refusal:  # to sign in once more would lead here again

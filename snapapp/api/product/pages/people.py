@@ -8,7 +8,7 @@ from typing import Annotated
 from fastapi import Form, Request, Response
 from fastapi.responses import HTMLResponse, RedirectResponse
 
-from snapapp.api.http.deps import House
+from snapapp.api.http.deps import MonolithDep
 from snapapp.api.http.errors import status_of
 from snapapp.api.http.routers import Router
 from snapapp.api.http.tenancy import Claim, Claimed, begun_for_people
@@ -47,44 +47,46 @@ _Act = Callable[[TenantTransaction, Language], _Said]
 
 @router.get("/operators", response_class=HTMLResponse)
 @router.head("/operators")
-def people(house: House, claim: Claimed, request: Request) -> Response:
-    return _page(house, claim, request, lambda *_: _Said())
+def people(monolith: MonolithDep, claim: Claimed, request: Request) -> Response:
+    return _page(monolith, claim, request, lambda *_: _Said())
 
 
 @router.post("/operators", response_class=HTMLResponse, dependencies=OUR_FORM)
 def add(
-    house: House, claim: Claimed, request: Request, nickname: Text = "", email: Text = "", role: Text = ""
+    monolith: MonolithDep, claim: Claimed, request: Request, nickname: Text = "", email: Text = "", role: Text = ""
 ) -> Response:
     def act(own: TenantTransaction, _t: Language) -> _Said:
-        return _linked(house, own, *operators.add(own.db, own.code, nickname, email, _role(role)))
+        return _linked(monolith, own, *operators.add(own.db, own.code, nickname, email, _role(role)))
 
-    return _page(house, claim, request, act, {"nickname": nickname, "email": email, "role": role})
+    return _page(monolith, claim, request, act, {"nickname": nickname, "email": email, "role": role})
 
 
 @router.post("/operators/{operator_id}/link", response_class=HTMLResponse, dependencies=OUR_FORM)
-def renew_link(house: House, claim: Claimed, request: Request, operator_id: OperatorId) -> Response:
+def renew_link(monolith: MonolithDep, claim: Claimed, request: Request, operator_id: OperatorId) -> Response:
     def act(own: TenantTransaction, _t: Language) -> _Said:
-        return _linked(house, own, *operators.renew_link(own.db, own.code, operator_id))
+        return _linked(monolith, own, *operators.renew_link(own.db, own.code, operator_id))
 
-    return _page(house, claim, request, act)
+    return _page(monolith, claim, request, act)
 
 
 @router.post("/operators/{operator_id}/role", response_class=HTMLResponse, dependencies=OUR_FORM)
-def change_role(house: House, claim: Claimed, request: Request, operator_id: OperatorId, role: Text = "") -> Response:
+def change_role(
+    monolith: MonolithDep, claim: Claimed, request: Request, operator_id: OperatorId, role: Text = ""
+) -> Response:
     def act(own: TenantTransaction, t: Language) -> _Said:
         operators.change_role(own.db, own.code, operator_id, _role(role))
         return _Said(t("The new role holds from now on."))
 
-    return _page(house, claim, request, act)
+    return _page(monolith, claim, request, act)
 
 
 @router.post("/operators/{operator_id}/revoke", response_class=HTMLResponse, dependencies=OUR_FORM)
-def revoke(house: House, claim: Claimed, request: Request, operator_id: OperatorId) -> Response:
+def revoke(monolith: MonolithDep, claim: Claimed, request: Request, operator_id: OperatorId) -> Response:
     def act(own: TenantTransaction, t: Language) -> _Said:
         operators.revoke(own.db, own.code, operator_id)
         return _Said(t("That link signs nobody in any more."))
 
-    return _page(house, claim, request, act)
+    return _page(monolith, claim, request, act)
 
 
 @router.get("/operators/{operator_id}/{form}")
@@ -93,8 +95,8 @@ async def to_the_page(request: Request) -> Response:
     return RedirectResponse(f"/operators?{request.url.query}", 303)
 
 
-def _linked(house: Monolith, own: TenantTransaction, who: Operator, secret: str) -> _Said:
-    return _Said(link=url_of_personal_link(house, own.code, secret), link_of=who.nickname)
+def _linked(monolith: Monolith, own: TenantTransaction, who: Operator, secret: str) -> _Said:
+    return _Said(link=url_of_personal_link(monolith, own.code, secret), link_of=who.nickname)
 
 
 def _role(given: str) -> OperatorRole:
@@ -105,7 +107,7 @@ def _role(given: str) -> OperatorRole:
 
 
 def _page(
-    house: Monolith, claim: Claim, request: Request, act: _Act, typed: Mapping[str, str] | None = None
+    monolith: Monolith, claim: Claim, request: Request, act: _Act, typed: Mapping[str, str] | None = None
 ) -> Response:
     def page(own: TenantTransaction, t: Language) -> Response:
         said = _said(own, t, act, typed or {})
@@ -117,7 +119,7 @@ def _page(
             request, t, "people.html", said.status, own=own, said=said, everybody=everybody, me=me, roles=OperatorRole
         )
 
-    return answered(house, claim, request, page, begin=begun_for_people)
+    return answered(monolith, claim, request, page, begin=begun_for_people)
 
 
 def _said(own: TenantTransaction, t: Language, act: _Act, typed: Mapping[str, str]) -> _Said:

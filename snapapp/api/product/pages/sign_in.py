@@ -7,7 +7,7 @@ from typing import Annotated
 from fastapi import Depends, Form, HTTPException, Request, Response
 from fastapi.responses import HTMLResponse, RedirectResponse
 
-from snapapp.api.http.deps import House, Transaction
+from snapapp.api.http.deps import MonolithDep, Transaction
 from snapapp.api.http.routers import Router
 from snapapp.api.product.pages.language import COOKIE, Language, language_of
 from snapapp.api.product.pages.page import OUR_FORM, shown
@@ -30,7 +30,7 @@ def ask(request: Request, next: str = "") -> Response:  # noqa: A002 - as in the
 @router.post("/sign-in", response_class=HTMLResponse, dependencies=OUR_FORM)
 def sign_in(
     db: Transaction,
-    house: House,
+    monolith: MonolithDep,
     request: Request,
     token: Annotated[str, Form()] = "",
     next: Annotated[str, Form()] = "",  # noqa: A002
@@ -41,7 +41,7 @@ def sign_in(
     except Unauthorized:
         return _form(request, next, "token")
     answer = RedirectResponse(_place(next), 303)
-    remember(answer, request, house, tenant)
+    remember(answer, request, monolith, tenant)
     return answer
 
 
@@ -66,13 +66,13 @@ def show_link(db: Transaction, request: Request, code: str, secret: str) -> Resp
 
 
 @router.post("/sign-in/{code}/{secret}", response_class=HTMLResponse, dependencies=OUR_FORM)
-def sign_in_by_link(db: Transaction, house: House, request: Request, code: str, secret: str) -> Response:
+def sign_in_by_link(db: Transaction, monolith: MonolithDep, request: Request, code: str, secret: str) -> Response:
     try:
         tenant, operator = operators.whose(db, code, secret)
     except LinkWrong:
         return _form(request, "", "link")
     answer = RedirectResponse("/", 303)
-    remember(answer, request, house, tenant, operator)
+    remember(answer, request, monolith, tenant, operator)
     return answer
 
 

@@ -69,13 +69,13 @@ async def _playback(request: Request) -> Playback:
 Played = Annotated[Playback, Depends(_playback)]
 
 
-async def answer(house: Monolith, threads: TenantThreads, video: Video, request: Request, *, kind: str) -> Response:
+async def answer(monolith: Monolith, threads: TenantThreads, video: Video, request: Request, *, kind: str) -> Response:
     """The answer with the requested range, whose first block is read. Raises 502 with the reason if the remote server
     fails, 507 if our disk is full, and 503 if too many of the tenant's requests wait for remote servers."""
     if threads.is_full:
         raise too_many()
     try:
-        file = await threads.run(_open_reader, house, video, within=BEGIN_WITHIN)
+        file = await threads.run(_open_reader, monolith, video, within=BEGIN_WITHIN)
         response = media.answer_with(file, request, name=video.file_name or str(video.id), kind=kind, threads=threads)
         if isinstance(response, media.Sending):
             await response.begin()
@@ -90,8 +90,8 @@ def too_many() -> HTTPException:
     return HTTPException(503, "Too many videos are being fetched, try again", {"Retry-After": "5"})
 
 
-def _open_reader(house: Monolith, video: Video) -> Reader:
-    file = open_remote(video.url or "", Limits.of(house.settings))
+def _open_reader(monolith: Monolith, video: Video) -> Reader:
+    file = open_remote(video.url or "", Limits.of(monolith.settings))
     return Reader(file, _stored(file, video), block=_BLOCK)
 
 

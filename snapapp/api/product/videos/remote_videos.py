@@ -7,7 +7,7 @@ from typing import Annotated
 from fastapi import HTTPException
 from starlette.concurrency import run_in_threadpool
 
-from snapapp.api.http.deps import House, RequestId
+from snapapp.api.http.deps import MonolithDep, RequestId
 from snapapp.api.http.errors import may_be
 from snapapp.api.http.files.upload_parser import NO_VIDEO, looks_like_a_video
 from snapapp.api.http.routers import Router
@@ -46,16 +46,16 @@ class RemoteVideo(Meant):
     ),
 )
 async def name_video(
-    house: House, code: Code, begin: Begins, playback: Played, wanted: RemoteVideo, request_id: RequestId
+    monolith: MonolithDep, code: Code, begin: Begins, playback: Played, wanted: RemoteVideo, request_id: RequestId
 ) -> VideoShown:
     """Adds a video by its address, without copying it. A job probes it. The same address sent twice is one video."""
-    refuse_without_room(house)
+    refuse_without_room(monolith)
     # async, because the remote server may be slow; remote videos have threads of their own
     threads = playback.of(code)
     if threads.is_full:
         raise too_many()
     try:
-        first_bytes = await threads.run(_beginning, house, wanted.video_url, within=BEGIN_WITHIN)
+        first_bytes = await threads.run(_beginning, monolith, wanted.video_url, within=BEGIN_WITHIN)
     except TimeoutError:
         raise too_many() from None
     except SourceRefused as error:
@@ -67,6 +67,6 @@ async def name_video(
     return VideoShown.of(await run_in_threadpool(videos.name, begin, QUEUE, wanted.video_url, request_id))
 
 
-def _beginning(house: Monolith, url: str) -> bytes:
-    limits = Limits.of(house.settings)
+def _beginning(monolith: Monolith, url: str) -> bytes:
+    limits = Limits.of(monolith.settings)
     return beginning(url, replace(limits, timeout=min(limits.timeout, _WITHIN)), _BEGINNING)

@@ -16,7 +16,7 @@ from fastapi.routing import APIRoute
 from pydantic import Field
 from starlette.concurrency import run_in_threadpool
 
-from snapapp.api.http.deps import House, RequestId
+from snapapp.api.http.deps import MonolithDep, RequestId
 from snapapp.api.http.errors import may_be
 from snapapp.api.http.files.upload_parser import file_name
 from snapapp.api.http.routers import Router
@@ -122,43 +122,43 @@ _APPEND = {
 
 
 @router.options("", include_in_schema=False)
-async def show_protocol(house: House) -> Response:
+async def show_protocol(monolith: MonolithDep) -> Response:
     """The protocol's version and extensions that the server supports."""
     headers = {
         "Tus-Version": VERSION,
         "Tus-Extension": "creation,termination,expiration",
-        "Tus-Max-Size": str(house.settings.upload_max_mb * storage_use.MB),
+        "Tus-Max-Size": str(monolith.settings.upload_max_mb * storage_use.MB),
     }
     return Response(status_code=204, headers=headers)
 
 
 @router.post("", status_code=201, responses=_REFUSALS | may_be(_429="Too many are unfinished."), openapi_extra=_BEGIN)
-def begin_upload(house: House, begin: Begins, request: Request, response: Response) -> UploadShown:
+def begin_upload(monolith: MonolithDep, begin: Begins, request: Request, response: Response) -> UploadShown:
     """Begins a resumable upload by the tus protocol, for which there are clients in most languages. `Location` is the
     address for its bytes."""
-    code, announced = _announcement_of(house, begin, request)
+    code, announced = _announcement_of(monolith, begin, request)
     upload_id = uuid4()
     with begin() as transaction, transaction.as_tenant() as db:
-        waiting = house.storage.resumable.unfinished(code)
+        waiting = monolith.storage.resumable.unfinished(code)
         if len(waiting) >= _UNFINISHED_MAX:
             raise HTTPException(429, f"{len(waiting)} uploads are unfinished: finish or end some of them first")
-        most = house.settings.tenant_storage_max_mb
+        most = monolith.settings.tenant_storage_max_mb
         storage_use.take_turns(db, code, most)  # of two uploads that fit one by one, the second must see the first
         storage_use.require(db, code, most, announced.length + sum(each.announced.length for each in waiting))
-        state = house.storage.resumable.begin(code, upload_id, announced)
+        state = monolith.storage.resumable.begin(code, upload_id, announced)
     response.headers.update(_protocol_headers(state) | {"Location": f"{router.prefix}/{upload_id}"})
     return _shown(upload_id, state)
 
 
-def _announcement_of(house: Monolith, begin: Begin, request: Request) -> tuple[str, Announced]:
+def _announcement_of(monolith: Monolith, begin: Begin, request: Request) -> tuple[str, Announced]:
     with begin() as transaction:
         code = transaction.code
     _same_version(request)
     length, metadata = _number(request, "Upload-Length"), request.headers.get("Upload-Metadata", "").strip()
     if length == 0:
         raise HTTPException(400, "The upload is empty")
-    if length > house.settings.upload_max_mb * storage_use.MB:
-        raise UploadTooLarge(house.settings.upload_max_mb * storage_use.MB)
+    if length > monolith.settings.upload_max_mb * storage_use.MB:
+        raise UploadTooLarge(monolith.settings.upload_max_mb * storage_use.MB)
     # pair by pair, because one pattern for the whole header could try 2^n ways of dividing its blanks
     make_sense = not metadata or all(_PAIR.fullmatch(pair.strip(" ")) for pair in metadata.split(","))
     if len(metadata) > _METADATA_MAX or not make_sense:
@@ -184,14 +184,14 @@ def _number(request: Request, name: str) -> int:
 
 @router.get("/{upload_id}", responses=_GONE | _REFUSALS)
 def show_upload(
-    house: House, begin: Begins, code: Code, upload_id: UploadId, request: Request, request_id: RequestId
+    monolith: MonolithDep, begin: Begins, code: Code, upload_id: UploadId, request: Request, request_id: RequestId
 ) -> Response:
     """The state of an upload. HEAD gives the same in the protocol's headers."""
     _same_version(request)
-    state = _state_of(house, code, upload_id)
+    state = _state_of(monolith, code, upload_id)
     if state.is_whole and state.announced.kept_as is None:  # a crash came between the last byte and the video's row
-        with _hold(house, code, upload_id) as held:
-            state = _become_video(house, begin, held, upload_id, request_id)
+        with _hold(monolith, code, upload_id) as held:
+            state = _become_video(monolith, begin, held, upload_id, request_id)
     return Response(
         _shown(upload_id, state).model_dump_json(by_alias=True),
         media_type="application/json",
@@ -205,12 +205,12 @@ def show_upload(
     _415="The body must be `application/offset+octet-stream`.",
 ), openapi_extra=_APPEND)  # fmt: skip
 async def append_to_upload(
-    house: House, begin: Begins, code: Code, upload_id: UploadId, request: Request, request_id: RequestId
+    monolith: MonolithDep, begin: Begins, code: Code, upload_id: UploadId, request: Request, request_id: RequestId
 ) -> Response:
     """Appends bytes. Bytes that came before a connection broke are kept: HEAD gives the offset to go on from."""
     # async, because it lasts as long as the client needs to send
     offset = _offset(request)
-    held = await run_in_threadpool(_hold, house, code, upload_id)
+    held = await run_in_threadpool(_hold, monolith, code, upload_id)
     try:
         state = held.state
         if state.offset != offset:
@@ -219,10 +219,10 @@ async def append_to_upload(
         if length.isdigit() and offset + int(length) > state.announced.length:
             raise UploadTooLarge(state.announced.length)
         if not state.is_whole:
-            await append(house, request, held)
+            await append(monolith, request, held)
         state = held.state
         if state.is_whole and state.announced.kept_as is None:
-            state = await run_in_threadpool(_become_video, house, begin, held, upload_id, request_id)
+            state = await run_in_threadpool(_become_video, monolith, begin, held, upload_id, request_id)
     except (UploadTooLarge, NoRoom, StorageUsedUp, HTTPException) as error:  # the rest of the body is not read
         raise uploads.cut_short(error) from error
     finally:
@@ -232,23 +232,23 @@ async def append_to_upload(
 
 @router.delete("/{upload_id}", status_code=204, responses=_GONE | may_be(_412="Another version of the protocol."),
                openapi_extra={"parameters": [_VERSION]})  # fmt: skip
-def end_upload(house: House, code: Code, upload_id: UploadId, request: Request) -> None:
+def end_upload(monolith: MonolithDep, code: Code, upload_id: UploadId, request: Request) -> None:
     """Ends an upload and removes its bytes. A video that it became stays."""
     _same_version(request)
-    with _hold(house, code, upload_id) as held:
+    with _hold(monolith, code, upload_id) as held:
         held.discard()
 
 
 @router.post("/{upload_id}", status_code=204, include_in_schema=False)
 async def stand_in(
-    house: House, begin: Begins, code: Code, upload_id: UploadId, request: Request, request_id: RequestId
+    monolith: MonolithDep, begin: Begins, code: Code, upload_id: UploadId, request: Request, request_id: RequestId
 ) -> Response:
     """PATCH or DELETE by POST, for clients whose network blocks these methods."""
     match request.headers.get("X-HTTP-Method-Override", "").upper():
         case "PATCH":
-            return await append_to_upload(house, begin, code, upload_id, request, request_id)
+            return await append_to_upload(monolith, begin, code, upload_id, request, request_id)
         case "DELETE":
-            await run_in_threadpool(end_upload, house, code, upload_id, request)
+            await run_in_threadpool(end_upload, monolith, code, upload_id, request)
             return Response(status_code=204)
     raise HTTPException(400, "X-HTTP-Method-Override is PATCH or DELETE")
 
@@ -263,32 +263,32 @@ def _offset(request: Request) -> int:
 # --- the video that it becomes ----------------------------------------------------------------------------------
 
 
-def _become_video(house: Monolith, begin: Begin, held: Held, upload_id: UUID, request_id: str) -> State:
+def _become_video(monolith: Monolith, begin: Begin, held: Held, upload_id: UUID, request_id: str) -> State:
     """Makes the video of a complete upload. If this fails, by a crash or without the database, the next request for the
     upload tries again."""
     with begin() as transaction:
         key = keys.of_video(transaction.code, upload_id) + "source"
     received, name = held.finish(key), held.state.announced.file_name
     try:
-        video = uploads.keep_stored(house, begin, upload_id, received, name, request_id)
+        video = uploads.keep_stored(monolith, begin, upload_id, received, name, request_id)
     except StorageUsedUp:
-        uploads.delete(house, key)
+        uploads.delete(monolith, key)
         held.discard()
         raise
     held.kept_as(str(video.id))
     return held.state
 
 
-def _state_of(house: Monolith, code: str, upload_id: UUID) -> State:
+def _state_of(monolith: Monolith, code: str, upload_id: UUID) -> State:
     try:
-        return house.storage.resumable.find(code, upload_id)
+        return monolith.storage.resumable.find(code, upload_id)
     except (NotStored, UploadExpired) as error:
         raise _absent(error, upload_id) from error
 
 
-def _hold(house: Monolith, code: str, upload_id: UUID) -> Held:
+def _hold(monolith: Monolith, code: str, upload_id: UUID) -> Held:
     try:
-        return house.storage.resumable.hold(code, upload_id)
+        return monolith.storage.resumable.hold(code, upload_id)
     except UploadInUse as error:
         raise HTTPException(423, str(error), COME_BACK) from error
     except (NotStored, UploadExpired) as error:

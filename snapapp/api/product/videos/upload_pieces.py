@@ -14,7 +14,7 @@ SILENT = 20.0  # seconds: a connection that died silently must not keep the uplo
 COME_BACK = {"Retry-After": "2"}
 
 
-async def append(house: Monolith, request: Request, held: Held) -> None:
+async def append(monolith: Monolith, request: Request, held: Held) -> None:
     """Writes all bytes that arrive, however the connection ends; then raises why it ended too early."""
     stream, gathered = request.stream(), bytearray()
     is_judged = held.state.offset >= BEGINNING
@@ -31,7 +31,7 @@ async def append(house: Monolith, request: Request, held: Held) -> None:
             gathered += data or b""
             if data is None:
                 break
-            if house.is_leaving:
+            if monolith.is_leaving:
                 why = HTTPException(503, "The server is leaving; what came is kept", COME_BACK)
             elif len(gathered) < PIECE:
                 continue

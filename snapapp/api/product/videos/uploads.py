@@ -8,7 +8,7 @@ from fastapi import HTTPException, Request, Response
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import ClientDisconnect
 
-from snapapp.api.http.deps import House, RequestId
+from snapapp.api.http.deps import MonolithDep, RequestId
 from snapapp.api.http.errors import may_be
 from snapapp.api.http.files.upload_parser import NO_VIDEO, Incoming, looks_like_a_video
 from snapapp.api.http.routers import Router
@@ -61,20 +61,20 @@ _RESPONSES = {
 
 @router.post("", status_code=201, responses=_RESPONSES, openapi_extra=_BODY)
 async def upload_video(
-    house: House, begin: Begins, request: Request, request_id: RequestId, response: Response
+    monolith: MonolithDep, begin: Begins, request: Request, request_id: RequestId, response: Response
 ) -> VideoShown:
     """Uploads a video. A job probes it. The same file sent twice is kept once."""
     # async, because it lasts as long as the client needs to send
     incoming = Incoming(request)
     video_id = uuid4()
     try:
-        upload = await run_in_threadpool(_begin_upload, house, begin, video_id, request)
+        upload = await run_in_threadpool(_begin_upload, monolith, begin, video_id, request)
         received = await _receive(upload, incoming)
     except (UploadTooLarge, NoRoom, StorageUsedUp, HTTPException) as error:  # the rest of the body is not read
         raise cut_short(error) from error
     except ClientDisconnect:
         raise HTTPException(400, "The upload ended too early") from None
-    video = await run_in_threadpool(_keep, house, begin, video_id, received, incoming.name, request_id)
+    video = await run_in_threadpool(_keep, monolith, begin, video_id, received, incoming.name, request_id)
     response.status_code = 201 if video.id == video_id else 200
     response.headers["Location"] = f"{router.prefix}/{video.id}"
     return VideoShown.of(video)
@@ -93,17 +93,17 @@ async def _receive(upload: Upload, incoming: Incoming) -> Received:
         await run_in_threadpool(upload.abort)  # does nothing after `finish`
 
 
-def _begin_upload(house: Monolith, begin: Begin, video_id: UUID, request: Request) -> Upload:
+def _begin_upload(monolith: Monolith, begin: Begin, video_id: UUID, request: Request) -> Upload:
     length = request.headers.get("Content-Length", "")
     announced = int(length) if length.isdigit() else None
-    max_mb = house.settings.upload_max_mb
+    max_mb = monolith.settings.upload_max_mb
     if announced is not None and announced > max_mb * storage_use.MB:
         raise UploadTooLarge(max_mb * storage_use.MB)
     with begin() as transaction, transaction.as_tenant() as db:
-        code, most = transaction.code, house.settings.tenant_storage_max_mb
+        code, most = transaction.code, monolith.settings.tenant_storage_max_mb
         storage_use.require(db, code, most, announced or 1)
     key = keys.of_video(code, video_id) + "source"
-    return house.storage.upload(key, max_bytes=max_mb * storage_use.MB, announced=announced)
+    return monolith.storage.upload(key, max_bytes=max_mb * storage_use.MB, announced=announced)
 
 
 def cut_short(error: Exception) -> HTTPException:
@@ -114,46 +114,46 @@ def cut_short(error: Exception) -> HTTPException:
 
 
 def _keep(
-    house: Monolith, begin: Begin, video_id: UUID, received: Received, name: str | None, request_id: str
+    monolith: Monolith, begin: Begin, video_id: UUID, received: Received, name: str | None, request_id: str
 ) -> Video:
     """Adds the row for stored bytes. If the row is refused, the bytes are deleted. If the database's answer to the
     commit was lost, the row may exist: then the bytes stay, and the sweep decides later."""
     try:
-        return keep_stored(house, begin, video_id, received, name, request_id)
+        return keep_stored(monolith, begin, video_id, received, name, request_id)
     except Exception as error:
         if not is_away(error):
-            delete(house, received.key)
+            delete(monolith, received.key)
         raise
 
 
 def keep_stored(
-    house: Monolith, begin: Begin, video_id: UUID, received: Received, name: str | None, request_id: str
+    monolith: Monolith, begin: Begin, video_id: UUID, received: Received, name: str | None, request_id: str
 ) -> Video:
     """The video of stored bytes: a new row, or the tenant's video that has the same bytes."""
     upload = videos.Upload(
         id=video_id, storage_key=received.key, size_bytes=received.size, sha256=received.sha256, file_name=name
     )
-    kept = videos.keep(begin, QUEUE, upload, request_id, max_mb=house.settings.tenant_storage_max_mb)
+    kept = videos.keep(begin, QUEUE, upload, request_id, max_mb=monolith.settings.tenant_storage_max_mb)
     if kept.id != video_id:
-        _hand_over(house, begin, kept, received.key, request_id)
+        _hand_over(monolith, begin, kept, received.key, request_id)
     return kept
 
 
-def _hand_over(house: Monolith, begin: Begin, kept: Video, key: str, request_id: str) -> None:
+def _hand_over(monolith: Monolith, begin: Begin, kept: Video, key: str, request_id: str) -> None:
     """Handles bytes that the tenant already has under another key: deletes the new copy, after restoring the old one
     from it if that was lost."""
     assert kept.storage_key
     try:
-        was_lost = not house.storage.exists(kept.storage_key)
+        was_lost = not monolith.storage.exists(kept.storage_key)
         if was_lost:
-            with house.storage.open(key) as file:
-                house.storage.put(kept.storage_key, file)
+            with monolith.storage.open(key) as file:
+                monolith.storage.put(kept.storage_key, file)
     finally:
-        delete(house, key)
+        delete(monolith, key)
     if was_lost or kept.probe is None:
         videos.probe_again(begin, QUEUE, kept, request_id)
 
 
-def delete(house: Monolith, key: str) -> None:
+def delete(monolith: Monolith, key: str) -> None:
     with suppress(StorageError):  # the sweep would delete it too
-        house.storage.delete(key)
+        monolith.storage.delete(key)

@@ -9,7 +9,7 @@ from fastapi.responses import JSONResponse
 from pydantic import Field
 from starlette.concurrency import run_in_threadpool
 
-from snapapp.api.http.deps import House, RequestId
+from snapapp.api.http.deps import MonolithDep, RequestId
 from snapapp.api.http.errors import may_be
 from snapapp.api.http.files import media
 from snapapp.api.http.lenient_query import LenientRoute
@@ -140,9 +140,9 @@ class StorageUseShown(Shown):
 
 
 @router.get("/storage")
-def show_storage(own: Own, house: House) -> StorageUseShown:
+def show_storage(own: Own, monolith: MonolithDep) -> StorageUseShown:
     """How much of the storage the tenant uses, and how much it may: `SNAPAPP_TENANT_STORAGE_MAX_MB`."""
-    use, max_mb = storage_use.of(own.db, own.code), house.settings.tenant_storage_max_mb
+    use, max_mb = storage_use.of(own.db, own.code), monolith.settings.tenant_storage_max_mb
     return StorageUseShown(
         used_bytes=use.used_bytes,
         video_bytes=use.video_bytes,
@@ -187,10 +187,10 @@ def list_snaps_of_video(
 # --- its bytes --------------------------------------------------------------------------------------------------
 
 
-def _read_video(house: House, claim: Claimed, video_id: VideoId) -> tuple[str, Video]:
+def _read_video(monolith: MonolithDep, claim: Claimed, video_id: VideoId) -> tuple[str, Video]:
     """The tenant's code and the video, read in a transaction that ends at once, so that a slow client does not keep one
     open."""
-    with begun(house, claim) as transaction, transaction.as_tenant() as db:
+    with begun(monolith, claim) as transaction, transaction.as_tenant() as db:
         return transaction.code, videos.read(db, transaction.code, video_id)
 
 
@@ -224,7 +224,7 @@ _CONTENT = (
 @router.get("/{video_id}/content", response_class=Response, responses=_CONTENT)
 @router.head("/{video_id}/content", include_in_schema=False)
 async def show_content(
-    house: House,
+    monolith: MonolithDep,
     found: Found,
     playback: Played,
     request: Request,
@@ -242,10 +242,10 @@ async def show_content(
         preview if preview is not None else bool(video.probe and not video.probe.get("plays_in_browsers", True))
     )
     if wants_copy:
-        return await _copy(house, code, video, request, request_id)
+        return await _copy(monolith, code, video, request, request_id)
     if video.storage_key:
-        return await media.sent(house.storage, video.storage_key, request, name=video.file_name, kind=kind_of(video))
-    return await remote_playback.answer(house, playback.of(code), video, request, kind=kind_of(video))
+        return await media.sent(monolith.storage, video.storage_key, request, name=video.file_name, kind=kind_of(video))
+    return await remote_playback.answer(monolith, playback.of(code), video, request, kind=kind_of(video))
 
 
 _BY_FORMAT = {"mpegts": "ts", "flv": "flv", "avi": "avi"}
@@ -262,37 +262,37 @@ def kind_of(video: Video) -> str:
     return next((kind for kind in ("mov", "webm", "mkv") if name.endswith(f".{kind}")), "mp4")
 
 
-async def _copy(house: Monolith, code: str, video: Video, request: Request, request_id: str) -> Response:
+async def _copy(monolith: Monolith, code: str, video: Video, request: Request, request_id: str) -> Response:
     key = keys.of_preview(code, video.id)
-    if await media.is_there(house.storage, key):
-        return await media.sent(house.storage, key, request)
-    await run_in_threadpool(_refuse_if_failed_lately, house, code, video)
-    await run_in_threadpool(_refuse_beyond_storage, house, code)
+    if await media.is_there(monolith.storage, key):
+        return await media.sent(monolith.storage, key, request)
+    await run_in_threadpool(_refuse_if_failed_lately, monolith, code, video)
+    await run_in_threadpool(_refuse_beyond_storage, monolith, code)
     order = payloads.of_preview(video, key)
-    job_id = await run_in_threadpool(_start, house, code, kinds.PREVIEW, order, str(video.id), request_id)
+    job_id = await run_in_threadpool(_start, monolith, code, kinds.PREVIEW, order, str(video.id), request_id)
     return _making("preview", job_id)
 
 
-def _refuse_if_failed_lately(house: Monolith, code: str, video: Video) -> None:
+def _refuse_if_failed_lately(monolith: Monolith, code: str, video: Video) -> None:
     """Refuses a copy that failed lately: a player asks every few seconds, and must not start a job each time."""
     if video.probe and video.probe.get("compatible") is False:
         raise HTTPException(400, error_for_client(video.probe.get("reason")) or "The video cannot be used")
-    with house.web.connect() as connection:
+    with monolith.web.connect() as connection:
         why = views.failure(connection, kinds.PREVIEW, code, str(video.id), _RETRY_AFTER)
     if why:
         raise HTTPException(400, error_for_client(why))
 
 
-def _refuse_beyond_storage(house: Monolith, code: str) -> None:
-    if house.settings.tenant_storage_max_mb is not None:
-        with house.web.begin() as connection, scope(connection, code) as own:
-            storage_use.require(own, code, house.settings.tenant_storage_max_mb, 1)
+def _refuse_beyond_storage(monolith: Monolith, code: str) -> None:
+    if monolith.settings.tenant_storage_max_mb is not None:
+        with monolith.web.begin() as connection, scope(connection, code) as own:
+            storage_use.require(own, code, monolith.settings.tenant_storage_max_mb, 1)
 
 
-def _start(house: Monolith, code: str, kind: str, order: dict[str, Any], unique_key: str, request_id: str) -> int:
+def _start(monolith: Monolith, code: str, kind: str, order: dict[str, Any], unique_key: str, request_id: str) -> int:
     """Enqueues the job that makes a file, or finds the one that does already; returns its id."""
-    refuse_without_room(house)
-    with house.web.begin() as connection:
+    refuse_without_room(monolith)
+    with monolith.web.begin() as connection:
         job_id = enqueue(
             connection,
             kind,
@@ -323,7 +323,7 @@ _STILL: dict[int | str, dict[str, Any]] = {200: {"description": "The still.", "c
     responses=_STILL | NO_VIDEO | _BEING_MADE | may_be(_400="The video has no such moment; the message says why."),
 )
 async def show_still(
-    house: House,
+    monolith: MonolithDep,
     found: Found,
     ends: Ends,
     request: Request,
@@ -340,19 +340,19 @@ async def show_still(
     # as exactly as the frames of a snap tell their times, each of which is a frame's beginning
     microseconds = round(at * 1_000_000)
     key = keys.of_still(code, video.id, microseconds)
-    if not await media.is_there(house.storage, key):
+    if not await media.is_there(monolith.storage, key):
         order, name = payloads.of_still(video, microseconds / 1_000_000, key), f"{video.id}:{microseconds}"
-        job_id = await run_in_threadpool(_start, house, code, kinds.STILL, order, name, request_id)
-        if await run_in_threadpool(is_worked, house, kinds.STILL):
-            await ends.wait(job_id, min(_PATIENCE, house.settings.sync_wait))
-        if not await media.is_there(house.storage, key):
-            await run_in_threadpool(_refuse_if_failed, house, job_id)
+        job_id = await run_in_threadpool(_start, monolith, code, kinds.STILL, order, name, request_id)
+        if await run_in_threadpool(is_worked, monolith, kinds.STILL):
+            await ends.wait(job_id, min(_PATIENCE, monolith.settings.sync_wait))
+        if not await media.is_there(monolith.storage, key):
+            await run_in_threadpool(_refuse_if_failed, monolith, job_id)
             return _making("still", job_id)
-    return await media.sent(house.storage, key, request)
+    return await media.sent(monolith.storage, key, request)
 
 
-def _refuse_if_failed(house: Monolith, job_id: int) -> None:
-    with house.web.connect() as connection:
+def _refuse_if_failed(monolith: Monolith, job_id: int) -> None:
+    with monolith.web.connect() as connection:
         failed = [job for job in views.lines(connection, [job_id]) if job.status is Status.FAILED]
     if failed:
         raise HTTPException(400, error_for_client(failed[0].last_error))

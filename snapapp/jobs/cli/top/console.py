@@ -73,7 +73,7 @@ class Console:
 
     def _lines(self, columns: int, lines: int) -> list[str]:
         seen = self._looker.seen
-        head = headline(seen.house) if seen.house else "connecting …"
+        head = headline(seen.overview) if seen.overview else "connecting …"
         room = max(1, lines - _LINES_ABOVE - 1)
         body = self._body(columns, room)
         numbers = painted(cut(head, columns), _DIM if seen.trouble else _BOLD)
@@ -90,7 +90,7 @@ class Console:
     def _title(self, columns: int) -> str:
         seen, page = self._looker.seen, self._page
         if seen.trouble:
-            when = f"This is from {seen.house.now.astimezone():%H:%M:%S}. " if seen.house else ""
+            when = f"This is from {seen.overview.now.astimezone():%H:%M:%S}. " if seen.overview else ""
             return painted(cut(visible(f"{when}{begun(seen.trouble)}"), columns), _RED)
         note = f" ({self._view.note})" if isinstance(self._view, Table) and self._view.note else ""
         return painted(cut(visible(f"{page.title}{f' /{page.words}' if page.words else ''}{note}"), columns), _YELLOW)
@@ -197,7 +197,7 @@ class Console:
             self._looker.want(self._page)
         elif text in ("q", "quit"):
             self._is_over = True
-        elif page := page_named(text, self._looker.seen.house):
+        elif page := page_named(text, self._looker.seen.overview):
             self._turn_to(page) if page.name else self._open(page)
         elif text:
             self._say(f"There is no {text}: {', '.join(PAGES)}, a queue, a kind of the workers, or a job's number.")

@@ -27,7 +27,7 @@ _EXAMINED_EVERY = 15.0  # seconds
 
 
 @dataclass(frozen=True, slots=True)
-class House:
+class Overview:
     """The queues, the workers and the doctor's findings: every page has their numbers in its heading, and some pages
     list them."""
 
@@ -40,7 +40,7 @@ class House:
 class Asks(Protocol):
     """A page, as far as the looker needs it."""
 
-    def look(self, db: Db, house: House) -> object: ...
+    def look(self, db: Db, overview: Overview) -> object: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ class Seen:
 
     page: Asks | None = None
     shown: object = None
-    house: House | None = None
+    overview: Overview | None = None
     trouble: str = ""
 
 
@@ -71,8 +71,8 @@ class Looker:
         """Looks once, on the caller's thread; raises the database's errors."""
         with self._line.connection() as db:
             queues, workers = count_queues(db, overviews.GLANCE), overviews.workers(db)
-            house = House(queues, workers, views.now(db), self._findings)
-            return Seen(page, page.look(db, house), house)
+            overview = Overview(queues, workers, views.now(db), self._findings)
+            return Seen(page, page.look(db, overview), overview)
 
     def examine(self) -> None:
         """Has the doctor examine the database, for the looks that follow, unless it just has; raises the database's

@@ -10,7 +10,7 @@ from snapapp.jobs.cli.queues import counted, worker_line
 from snapapp.jobs.cli.shown import about, ago, pairs_in_lines, rows_in_lines, visible
 from snapapp.jobs.cli.top import deeds
 from snapapp.jobs.cli.top.deeds import Ask
-from snapapp.jobs.cli.top.looker import Db, House
+from snapapp.jobs.cli.top.looker import Db, Overview
 from snapapp.jobs.errors import InvalidJob
 from snapapp.jobs.model import FINAL, Status
 from snapapp.jobs.rows import costs
@@ -65,11 +65,11 @@ class Page:
     def title(self) -> str:
         return self.name
 
-    def look(self, db: Db, house: House) -> Table | Lines:
-        shown = self.read(db, house)
+    def look(self, db: Db, overview: Overview) -> Table | Lines:
+        shown = self.read(db, overview)
         return self.narrowed(shown) if isinstance(shown, Table) else shown
 
-    def read(self, db: Db, house: House) -> Table | Lines:
+    def read(self, db: Db, overview: Overview) -> Table | Lines:
         raise NotImplementedError
 
     def open_row(self, _it: Any) -> "Page | None":
@@ -95,11 +95,11 @@ class Queues(Page):
     name = "queues"
     hints = "enter its jobs  p pause, resume"
 
-    def read(self, _db: Db, house: House) -> Table:
-        running, failed = _running_and_failed(house)
+    def read(self, _db: Db, overview: Overview) -> Table:
+        running, failed = _running_and_failed(overview)
         return Table(
             headers=("queue", "waiting", "due", "running", "failed", "oldest due", "paused"),
-            rows=[Row(each.queue, _queue_cells(each, running, failed), each) for each in house.queues],
+            rows=[Row(each.queue, _queue_cells(each, running, failed), each) for each in overview.queues],
             numbers=frozenset({1, 2, 3, 4, 5}),
             spare=(1,),
             empty="Every queue is empty, and none is paused.",
@@ -120,9 +120,9 @@ def _queue_cells(its: QueueSummary, running: int, failed: int) -> list[str]:
     return [its.queue, *counts, oldest, paused]
 
 
-def _running_and_failed(house: House) -> tuple[int, int]:
+def _running_and_failed(overview: Overview) -> tuple[int, int]:
     """Of all queues together, because together they are counted up to GLANCE."""
-    return sum(each.running for each in house.queues), sum(each.failed for each in house.queues)
+    return sum(each.running for each in overview.queues), sum(each.failed for each in overview.queues)
 
 
 def _counted(jobs: int, of: int) -> str:
@@ -164,7 +164,7 @@ class Jobs(OfJobs):
         named = (("status", self.which.status), ("kind", self.which.kind), ("queue", self.which.queue))
         return " ".join(["jobs", *(f"{name}={value}" for name, value in named if value), self.which.error_line or ""])
 
-    def read(self, db: Db, _house: House) -> Table:
+    def read(self, db: Db, _house: Overview) -> Table:
         page = lists.jobs(db, _narrow_filter(self.words, self.which), limit=MOST)
         table = _of_jobs(page.jobs, page.now, "No job matches.")
         return replace(table, note=f"among the newest {MOST}" if page.before is not None else "")
@@ -213,10 +213,10 @@ class Workers(Page):
     name = "workers"
     hints = "enter the jobs in its hands"
 
-    def read(self, _db: Db, house: House) -> Table:
+    def read(self, _db: Db, overview: Overview) -> Table:
         return Table(
             headers=("name", "status", "busy", "done", "failed", "memory", "beat", "queues, note"),
-            rows=[Row(each.id, _worker_cells(each, _overdue(house)), each) for each in house.workers],
+            rows=[Row(each.id, _worker_cells(each, _overdue(overview)), each) for each in overview.workers],
             numbers=frozenset({2, 3, 4, 5}),
             whole=frozenset({6}),
             spare=(5, 4),
@@ -233,9 +233,9 @@ def _worker_cells(its: overviews.WorkerSummary, overdue: set[str]) -> list[str]:
     return [its.name, "LOST" if its.id in overdue else status, *counts, f"{its.memory_mb} MB", beat, note]
 
 
-def _overdue(house: House) -> set[str]:
+def _overdue(overview: Overview) -> set[str]:
     """The workers that the doctor misses: it sees that a process is gone before the worker's last lease has ended."""
-    return {each.numbers["worker"] for each in house.findings or () if each.id == "WORKER_OVERDUE"}
+    return {each.numbers["worker"] for each in overview.findings or () if each.id == "WORKER_OVERDUE"}
 
 
 @dataclass(slots=True)
@@ -247,9 +247,9 @@ class InHand(Jobs):
     def title(self) -> str:
         return f"jobs in the hands of {self.called}"
 
-    def read(self, db: Db, house: House) -> Table:
-        ids = [job for each in house.workers if each.id == self.worker for job in each.current_jobs]
-        return _of_jobs(views.lines(db, ids), house.now, "It has none.")
+    def read(self, db: Db, overview: Overview) -> Table:
+        ids = [job for each in overview.workers if each.id == self.worker for job in each.current_jobs]
+        return _of_jobs(views.lines(db, ids), overview.now, "It has none.")
 
 
 def _group_cells(its: failures.Group, last: str) -> list[str]:
@@ -260,7 +260,7 @@ class Failures(Page):
     name = "failures"
     hints = "enter its jobs  r retry all of a group"
 
-    def read(self, db: Db, house: House) -> Table:
+    def read(self, db: Db, overview: Overview) -> Table:
         page = failures.groups(db)
         rest = page.seen - sum(each.jobs for each in page.groups)
         notes = [
@@ -268,7 +268,8 @@ class Failures(Page):
             f"of the newest {page.seen} FAILED jobs" if page.more else "",
         ]
         rows = [
-            Row((each.kind, each.line), _group_cells(each, ago(house.now - each.last_at)), each) for each in page.groups
+            Row((each.kind, each.line), _group_cells(each, ago(overview.now - each.last_at)), each)
+            for each in page.groups
         ]
         return Table(
             headers=("jobs", "1 h", "last", "kind", "what went wrong"),
@@ -292,11 +293,11 @@ class Doctor(Page):
     name = "doctor"
     hints = "enter why, and what to do"
 
-    def read(self, _db: Db, house: House) -> Table:
-        if house.findings is None:
+    def read(self, _db: Db, overview: Overview) -> Table:
+        if overview.findings is None:
             return Table(headers=(), rows=[], empty="The doctor examines the database …")
-        wrong = [each for severity in _BADNESS for each in house.findings if each.severity == severity]
-        well = len(house.findings) - len(wrong)
+        wrong = [each for severity in _BADNESS for each in overview.findings if each.severity == severity]
+        well = len(overview.findings) - len(wrong)
         note = f"{well} checks found nothing wrong; by this shell's settings, by the server's see /ops"
         return Table(
             headers=("how bad", "what it saw"),
@@ -321,7 +322,7 @@ class Finding(Page):
     def title(self) -> str:
         return f"{self.finding.severity}: {self.finding.id}"
 
-    def read(self, _db: Db, _house: House) -> Lines:
+    def read(self, _db: Db, _house: Overview) -> Lines:
         its = self.finding
         parts = (its.saw, its.why, its.do, its.paste)
         return Lines([line for part in parts if part for line in (*visible(part, keep="\n").split("\n"), "")])
@@ -335,10 +336,10 @@ class Job(OfJobs):
     def title(self) -> str:
         return f"job {self.job_id}"
 
-    def read(self, db: Db, house: House) -> Lines:
+    def read(self, db: Db, overview: Overview) -> Lines:
         job = views.job(db, self.job_id)
         why = visible(views.explain(db, job.id), keep="\n").split("\n")
-        facts = pairs_in_lines(job_in_words(job, house.now))
+        facts = pairs_in_lines(job_in_words(job, overview.now))
         logs = views.logs(db, job.id, limit=_LOG_LINES)
         return Lines([*why, "", *facts, *attempts_in_lines(job, costs.of_job(db, job.id), logs)], job)
 
@@ -346,27 +347,27 @@ class Job(OfJobs):
 PAGES: dict[str, type[Page]] = {page.name: page for page in (Queues, Jobs, Workers, Failures, Doctor)}
 
 
-def page_named(typed: str, house: House | None) -> Page | None:
+def page_named(typed: str, overview: Overview | None) -> Page | None:
     """The page with this name, or whose name begins with it; the jobs of the queue or kind with this name; or the page
     of the job with this number."""
     if typed.isdecimal() and 0 < int(typed) < 2**63:
         return Job(job_id=int(typed))
-    if house and typed not in PAGES:
-        if any(typed == each.queue for each in house.queues):
+    if overview and typed not in PAGES:
+        if any(typed == each.queue for each in overview.queues):
             return Jobs(which=Filter(queue=typed))
-        if any(typed in each.kinds for each in house.workers):
+        if any(typed in each.kinds for each in overview.workers):
             return Jobs(which=Filter(kind=typed))
     return next((page() for name, page in PAGES.items() if typed and name.startswith(typed)), None)
 
 
-def headline(house: House) -> str:
+def headline(overview: Overview) -> str:
     """The line of numbers above every page."""
-    queues, workers = house.queues, house.workers
+    queues, workers = overview.queues, overview.workers
     waiting, is_more = sum(each.waiting for each in queues), any(each.waiting > overviews.GLANCE for each in queues)
-    running, failed = _running_and_failed(house)
+    running, failed = _running_and_failed(overview)
     oldest = max((each.oldest_due for each in queues if each.oldest_due is not None), default=None)
-    alive = [each for each in workers if each.status != "LOST" and each.id not in _overdue(house)]
-    urgent = [each for each in house.findings or () if each.severity in ("critical", "warning")]
+    alive = [each for each in workers if each.status != "LOST" and each.id not in _overdue(overview)]
+    urgent = [each for each in overview.findings or () if each.severity in ("critical", "warning")]
     parts = [
         *([f"doctor: {len(urgent)} warning{'' if len(urgent) == 1 else 's'}"] if urgent else []),
         f"{waiting}{'+' if is_more else ''} wait",

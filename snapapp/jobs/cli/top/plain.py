@@ -45,8 +45,8 @@ def _cure(it: Any) -> Iterator[str]:
 
 
 def _print(seen: Seen) -> None:
-    assert seen.house
-    say(f"{local(seen.house.now)}  {headline(seen.house)}")
+    assert seen.overview
+    say(f"{local(seen.overview.now)}  {headline(seen.overview)}")
     match seen.shown:
         case Table(rows=[]) as table:
             say(table.empty)
