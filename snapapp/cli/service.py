@@ -38,21 +38,21 @@ def run(arguments: Namespace, settings: Settings) -> int:
     logs.begin(settings)
     if arguments.reload:
         return reload.run(settings)
-    house, store = Monolith(settings), SocketStore()
+    monolith, store = Monolith(settings), SocketStore()
     with Signals() as signals, store.take(_place(settings)) or bound_socket(settings) as listening:
         store.keep(listening)
         try:
             with signals.interrupting():
-                house.start()
+                monolith.start()
             if not signals.noted:  # Python may drop the KeyboardInterrupt, if a destructor is running
-                app = create_app(settings, house, noted=signals.noted)
-                server = Server(app, signals.noted, on_ready=lambda: _greet(settings, house, _url(listening)))
+                app = create_app(settings, monolith, noted=signals.noted)
+                server = Server(app, signals.noted, on_ready=lambda: _greet(settings, monolith, _url(listening)))
                 server.run(sockets=[listening])
         except KeyboardInterrupt:
             pass
         finally:
-            house.stop(signals.noted[0].name if signals.noted else "stopped")
-    return 0 if house.hurried_by is None else 128 + house.hurried_by
+            monolith.stop(signals.noted[0].name if signals.noted else "stopped")
+    return 0 if monolith.hurried_by is None else 128 + monolith.hurried_by
 
 
 class Server(uvicorn.Server):
@@ -148,13 +148,13 @@ def _url(listening: socket.socket) -> str:
     return f"http://{f'[{shown}]' if ':' in shown else shown}:{port}/"
 
 
-def _greet(settings: Settings, house: Monolith, url: str) -> None:
+def _greet(settings: Settings, monolith: Monolith, url: str) -> None:
     _log.info("Serving %s", url)
     if sys.stdout.isatty():
         place = "at SNAPAPP_DATABASE_URL" if settings.database_url else f"embedded, in {settings.data_dir}"
         works = "on" if settings.worker_enabled else "off"
-        if house.waits_for:
-            works = f"waits: {house.waits_for}"
+        if monolith.waits_for:
+            works = f"waits: {monolith.waits_for}"
         sys.stdout.write(_BANNER.format(url=url, place=place, works=works, snapapp=_as_typed()))
         sys.stdout.flush()
 

@@ -14,9 +14,9 @@ from snapapp.media.container import SECOND, Video
 from snapapp.media.moments import Shown
 from snapapp.media.options import Wanted
 from snapapp.media.output import Output
-from snapapp.media.overlay import Signboard
+from snapapp.media.overlay import CardPainter
 from snapapp.media.quality import Quality
-from snapapp.media.scaling import Studio
+from snapapp.media.scaling import FrameScaler
 
 CLIP = "snapshot.mp4"
 POSTER = "poster.jpg"
@@ -83,16 +83,16 @@ class Making:
     """The files of one moment in the making. One thread calls `take`; another calls everything else, before and
     after."""
 
-    def __init__(self, video: Video, studio: Studio, schedule: Schedule, wanted: Wanted, output: Output) -> None:
+    def __init__(self, video: Video, scaler: FrameScaler, schedule: Schedule, wanted: Wanted, output: Output) -> None:
         self.schedule = schedule
-        self.studio = studio
+        self.scaler = scaler
         self.wanted = wanted
         self.frames: list[Frame] = []
         self.artefacts: list[Artefact] = []
         self._output = output
         self._film = output.film(CLIP)
-        self._signboard = Signboard(wanted.overlay) if wanted.overlay else None
-        self._clip = ClipWriter(self._film, studio.size, video.stream.average_rate, video.limits.threads)
+        self._signboard = CardPainter(wanted.overlay) if wanted.overlay else None
+        self._clip = ClipWriter(self._film, scaler.size, video.stream.average_rate, video.limits.threads)
         self._seen: Shown | None = None
         self._last: _Still | None = None
         self._best: tuple[float, _Still, int] | None = None
@@ -104,8 +104,8 @@ class Making:
         due = self._due(shown.ends)
         if not in_clip and not due:
             return
-        picture = self.studio.picture(shown.frame)
-        still = self._still(shown, self.studio.image(picture)) if due else None
+        picture = self.scaler.picture(shown.frame)
+        still = self._still(shown, self.scaler.image(picture)) if due else None
         if in_clip:
             # the first frame began before the moment, or after it if the video begins later: in the clip it begins at 0
             begins = shown.begins - self.schedule.start if self._clip.frame_count else 0
@@ -119,7 +119,7 @@ class Making:
         still due; if there is no frame at all, it becomes the only one."""
         due = len(self.schedule.times) - len(self.frames) if repeat_last else int(not self.frames)
         if due and self._seen:
-            still = self._still(self._seen, self.studio.image(self.studio.picture(self._seen.frame)))
+            still = self._still(self._seen, self.scaler.image(self.scaler.picture(self._seen.frame)))
             for _ in range(due):
                 self._frame(still)
         self._clip.close()
@@ -136,7 +136,7 @@ class Making:
         self._film.close()
 
     def film(self) -> Clip:
-        width, height = self.studio.size
+        width, height = self.scaler.size
         return Clip(CLIP, self._clip.ends / SECOND, width, height, self._clip.frame_count)
 
     def poster(self) -> str:

@@ -12,9 +12,9 @@ from snapapp.media.container import SECOND, Video, opened
 from snapapp.media.moments import Shown, frames_from, of_frame, of_second
 from snapapp.media.options import Limits, Progress, Wanted, unheard
 from snapapp.media.output import Output
-from snapapp.media.pipeline_thread import Conveyor
+from snapapp.media.pipeline_thread import PipelineThread
 from snapapp.media.probe import Probe, clockwise, described
-from snapapp.media.scaling import studio
+from snapapp.media.scaling import scaler_for
 
 _STILL_WIDTH = 1280
 _AHEAD = 2  # decoded frames that may wait for the second thread; at 4K each takes 12 MB
@@ -57,7 +57,9 @@ def extract(
         schedule = scheduled(wanted, _start(video, wanted))
         frames = frames_from(video, schedule.start, schedule.until)
         first = next(frames)
-        with closing(Making(video, studio(video, first.frame, wanted.max_width), schedule, wanted, output)) as making:
+        with closing(
+            Making(video, scaler_for(video, first.frame, wanted.max_width), schedule, wanted, output)
+        ) as making:
             ends = _pass_on(first, frames, making, progress)
             missing = schedule.until - ends
             making.complete(repeat_last=missing <= _TOLERATED)
@@ -70,7 +72,7 @@ def still(source: BinaryIO, at: float) -> bytes:
     moment = of_second(at)
     with opened(source, Limits()) as video:
         frame = next(frames_from(video, moment, moment)).frame
-        place = studio(video, frame, _STILL_WIDTH)
+        place = scaler_for(video, frame, _STILL_WIDTH)
         return pictures.jpeg(place.image(place.picture(frame)))
 
 
@@ -95,10 +97,10 @@ def _pass_on(first: Shown, rest: Iterator[Shown], making: Making, progress: Prog
     """Decodes in this thread and passes frames to a second one, until the moment or the video ends; returns that
     time."""
     until, begin = making.schedule.until, making.schedule.start
-    with Conveyor(making.take, _AHEAD) as conveyor:
+    with PipelineThread(making.take, _AHEAD) as pipeline:
         shown, reported = first, 0
         while True:
-            conveyor.put(shown)
+            pipeline.put(shown)
             done = 5 + min(85, 85 * (shown.ends - begin) // (until - begin))
             if done >= reported + 10:
                 reported = done
@@ -106,14 +108,14 @@ def _pass_on(first: Shown, rest: Iterator[Shown], making: Making, progress: Prog
             if shown.ends >= until or (following := next(rest, None)) is None:
                 break
             shown = following
-        conveyor.finish()
+        pipeline.finish()
     return shown.ends
 
 
 def _result_of(video: Video, first: Shown, making: Making, missing: int) -> Extracted:
     frames = tuple(making.frames)
     qualities = [frame.quality for frame in frames]
-    width, height = making.studio.size
+    width, height = making.scaler.size
     return Extracted(
         probe=described(video, clockwise(first.frame.rotation)),
         resolved_start_seconds=making.schedule.start / SECOND,

@@ -17,7 +17,7 @@ _GAP = 4  # between cards
 
 
 @dataclass(slots=True)
-class Signboard:
+class CardPainter:
     """Draws the cards. Keeps the cards drawn last, because the next frame mostly has the same."""
 
     overlay: Overlay

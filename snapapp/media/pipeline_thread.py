@@ -8,7 +8,7 @@ from typing import Generic, TypeVar
 T = TypeVar("T")
 
 
-class Conveyor(Generic[T]):
+class PipelineThread(Generic[T]):
     """A queue whose items a thread works on in order. It holds few items, because each is a whole frame."""
 
     def __init__(self, work: Callable[[T], None], length: int) -> None:
@@ -16,7 +16,7 @@ class Conveyor(Generic[T]):
         self._items: Queue[list[T]] = Queue(length)  # an empty list marks the end
         self._failure: BaseException | None = None  # written by the thread, once
         self._stopping = False
-        self._thread = threading.Thread(target=self._run, name="conveyor", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="pipeline", daemon=True)
 
     def put(self, item: T) -> None:
         self._check()
@@ -28,7 +28,7 @@ class Conveyor(Generic[T]):
         self._thread.join()
         self._check()
 
-    def __enter__(self) -> "Conveyor[T]":
+    def __enter__(self) -> "PipelineThread[T]":
         self._thread.start()
         return self
 

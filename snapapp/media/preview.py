@@ -16,7 +16,7 @@ from snapapp.media.errors import Unreadable
 from snapapp.media.moments import all_frames, duration
 from snapapp.media.options import Limits, Progress, unheard
 from snapapp.media.probe import probe
-from snapapp.media.scaling import studio
+from snapapp.media.scaling import scaler_for
 
 _MAX_WIDTH = 1280
 _MOST_REORDERED = 20  # packets; H.264 allows 16
@@ -115,7 +115,7 @@ def _encode(video: Video, target: BinaryIO, progress: Progress) -> Preview:
     try:
         for shown in all_frames(video):
             report.reached(shown.begins)
-            place = place or studio(video, shown.frame, _MAX_WIDTH)
+            place = place or scaler_for(video, shown.frame, _MAX_WIDTH)
             writer = writer or ClipWriter(target, place.size, video.stream.average_rate, video.limits.threads)
             begins = shown.begins if writer.frame_count else 0
             writer.add(place.picture(shown.frame), begins, shown.ends)

@@ -26,7 +26,7 @@ _HD = 720  # lines; a video without a stated colour space is taken as BT.709 fro
 
 
 @dataclass(slots=True)
-class Studio:
+class FrameScaler:
     rotation: int
     is_mirrored: bool
     """Whether the coded picture is turned upside down, as by a mirror below it, before it is rotated."""
@@ -69,8 +69,8 @@ class Studio:
         return self._turner.vpull()
 
 
-def studio(video: Video, frame: VideoFrame, max_width: int) -> Studio:
-    """The Studio for a video, from its first frame."""
+def scaler_for(video: Video, frame: VideoFrame, max_width: int) -> FrameScaler:
+    """The FrameScaler for a video, from its first frame."""
     rotation = clockwise(frame.rotation)
     ratio = video.stream.sample_aspect_ratio or 1
     width, height = float(frame.width), float(frame.height)
@@ -81,7 +81,7 @@ def studio(video: Video, frame: VideoFrame, max_width: int) -> Studio:
     upright_width = height if rotation in (90, 270) else width
     upright_height = width if rotation in (90, 270) else height
     shrink = min(1.0, max_width / upright_width, _TALLEST * max_width / upright_height)
-    return Studio(rotation, _is_mirrored(frame), (_even(width * shrink), _even(height * shrink)))
+    return FrameScaler(rotation, _is_mirrored(frame), (_even(width * shrink), _even(height * shrink)))
 
 
 def _is_mirrored(frame: VideoFrame) -> bool:

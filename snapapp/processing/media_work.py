@@ -14,7 +14,7 @@ from snapapp.errors import Invalid
 from snapapp.jobs import Job, Permanent
 from snapapp.processing import child_settings
 from snapapp.processing.decoder.client import WORK, Decoders, Made, Refused
-from snapapp.processing.decoder.wire import Garbled
+from snapapp.processing.decoder.protocol import Garbled
 from snapapp.settings.table import Settings
 from snapapp.storage import NotStored, Storage, keys
 

@@ -295,7 +295,7 @@ def test_progress_rises_and_what_it_raises_ends_the_work(video: Video, tmp_path:
 
     with video("b_frames").open("rb") as file, pytest.raises(InterruptedError, match="cancelled"):
         media.extract(file, make_wanted(0.5), Folder(tmp_path), cancel)
-    assert "conveyor" not in {thread.name for thread in threading.enumerate()}
+    assert "pipeline" not in {thread.name for thread in threading.enumerate()}
 
 
 class Unsteady(io.BytesIO):

@@ -8,7 +8,7 @@ from PIL import Image, ImageChops, ImageDraw, ImageFont
 
 from snapapp import media
 from snapapp.media import InvalidWish, Overlay, cards
-from snapapp.media.overlay import Signboard
+from snapapp.media.overlay import CardPainter
 from tests.media.material import make_overlay
 
 SIZE = (640, 360)
@@ -17,7 +17,7 @@ FONT = Path(media.__file__).parent / "fonts" / "DejaVuSans-Bold.ttf"
 
 
 def signed(overlay: Overlay, size: tuple[int, int] = SIZE, index: int = 1, time: int = 0) -> Image.Image:
-    return Signboard(overlay).on(Image.new("RGB", size, GREY), index, time)
+    return CardPainter(overlay).on(Image.new("RGB", size, GREY), index, time)
 
 
 def place_of_cards(image: Image.Image) -> tuple[int, int, int, int]:
@@ -58,7 +58,7 @@ def test_cards_stand_in_their_corner_at_their_margin(is_left: bool, is_top: bool
 @pytest.mark.parametrize("background", ["white", "black", "yellow"])
 def test_a_text_can_be_read_on_any_background(is_left: bool, background: str) -> None:
     """By its pixels: white letters, each as many as the font has, on a box that is darker by far."""
-    image = Signboard(make_overlay(("São João 1020",), font_size=24, is_left=is_left, box_color="black@0.7")).on(
+    image = CardPainter(make_overlay(("São João 1020",), font_size=24, is_left=is_left, box_color="black@0.7")).on(
         Image.new("RGB", SIZE, background), 1, 0
     )
     difference = ImageChops.difference(image, Image.new("RGB", SIZE, background))
@@ -136,10 +136,10 @@ def test_there_is_a_card_for_every_value_that_says_something(values: list[Any], 
 
 def test_frame_number_and_time_are_drawn_and_change_with_the_frame() -> None:
     """D12."""
-    board = Signboard(make_overlay(("1020",), shows_frame=True, shows_time=True, is_left=True))
+    board = CardPainter(make_overlay(("1020",), shows_frame=True, shows_time=True, is_left=True))
     background = Image.new("RGB", SIZE, GREY)
     images = [board.on(background, index, time) for index, time in ((1, 0), (2, 0), (2, 3_723_456_000))]
-    same = Signboard(make_overlay(("1020", "frame 2", "1:02:03.456"), is_left=True)).on(background, 9, 9)
+    same = CardPainter(make_overlay(("1020", "frame 2", "1:02:03.456"), is_left=True)).on(background, 9, 9)
     assert ImageChops.difference(images[0], images[1]).getbbox()
     assert ImageChops.difference(images[1], images[2]).getbbox()
     assert ImageChops.difference(images[2], same).getbbox() is None

@@ -1,7 +1,7 @@
 """What a decoder might try that a video has taken over: each try says what came of it."""
 
 import ctypes
-import encodings.idna  # noqa: F401 - which a name is looked up with: behind the walls it is too late
+import encodings.idna  # noqa: F401 - which a name is looked up with: in the sandbox it is too late
 import mmap
 import os
 import socket
@@ -30,78 +30,78 @@ class HasLine(Protocol):
     line: int
 
 
-def attack(targets: dict[str, Any], desk: HasLine | None = None) -> dict[str, str]:
+def attack(targets: dict[str, Any], channels: HasLine | None = None) -> dict[str, str]:
     """Name of the door -> `shut: …` or `open: …`."""
     return {name: _tried(name, try_it, targets) for name, try_it in _TRIES.items()}
 
 
-def names(order: dict[str, Any], desk: Any) -> Any:
+def names(order: dict[str, Any], channels: Any) -> Any:
     """Tells what it did not make."""
-    desk.output.files |= order["files"]
+    channels.output.files |= order["files"]
     return order["made"]
 
 
-def dies(order: dict[str, Any], desk: HasLine) -> None:
+def dies(order: dict[str, Any], channels: HasLine) -> None:
     ctypes.string_at(0)
 
 
-def hungry(order: dict[str, Any], desk: HasLine) -> None:
+def hungry(order: dict[str, Any], channels: HasLine) -> None:
     bytearray(1 << 30)
 
 
-def hangs(order: dict[str, Any], desk: HasLine) -> None:
+def hangs(order: dict[str, Any], channels: HasLine) -> None:
     while True:
         time.sleep(60)
 
 
-def vast(order: dict[str, Any], desk: HasLine) -> str:
+def vast(order: dict[str, Any], channels: HasLine) -> str:
     return "x" * 5_000_000
 
 
-def no_number(order: dict[str, Any], desk: HasLine) -> float:
+def no_number(order: dict[str, Any], channels: HasLine) -> float:
     return float("nan")
 
 
-def fills_the_disk(order: dict[str, Any], desk: Any) -> None:
-    film = desk.output.film("preview.mp4")
+def fills_the_disk(order: dict[str, Any], channels: Any) -> None:
+    film = channels.output.film("preview.mp4")
     film.seek(order["from"])
     film.write(b"x")
 
 
-def holes(order: dict[str, Any], desk: Any) -> None:
+def holes(order: dict[str, Any], channels: Any) -> None:
     """A picture of nothing, which costs no disk and would cost its reader the memory."""
-    os.ftruncate(desk.output._pictures, order["size"])
-    desk.output.files["poster.jpg"] = [0, order["size"]]
+    os.ftruncate(channels.output._pictures, order["size"])
+    channels.output.files["poster.jpg"] = [0, order["size"]]
 
 
-def reads(order: dict[str, Any], desk: Any) -> list[Any]:
-    first = desk.source.read(3)
-    desk.source.seek(-3, os.SEEK_END)
-    return [first.decode(), desk.source.read(100).decode(), desk.source.tell()]
+def reads(order: dict[str, Any], channels: Any) -> list[Any]:
+    first = channels.source.read(3)
+    channels.source.seek(-3, os.SEEK_END)
+    return [first.decode(), channels.source.read(100).decode(), channels.source.tell()]
 
 
-def reads_for_ever(order: dict[str, Any], desk: Any) -> None:
+def reads_for_ever(order: dict[str, Any], channels: Any) -> None:
     while True:
-        desk.source.seek(0)
-        desk.source.read(1)
+        channels.source.seek(0)
+        channels.source.read(1)
 
 
-def stays(order: dict[str, Any], desk: Any) -> None:
+def stays(order: dict[str, Any], channels: Any) -> None:
     """Answers, and will not go."""
-    desk.progress(1, str(os.getpid()))
-    _send(desk, '{"made": null, "files": {}}')
+    channels.progress(1, str(os.getpid()))
+    _send(channels, '{"made": null, "files": {}}')
     while True:
         time.sleep(60)
 
 
-def asks(order: dict[str, Any], desk: HasLine) -> None:
+def asks(order: dict[str, Any], channels: HasLine) -> None:
     """For a piece of the video that is none."""
-    _send(desk, order["says"])
-    os.read(desk.line, 1)
+    _send(channels, order["says"])
+    os.read(channels.line, 1)
 
 
-def _send(desk: HasLine, body: str) -> None:
-    os.write(desk.line, b"j" + len(body).to_bytes(4, "big") + body.encode())
+def _send(channels: HasLine, body: str) -> None:
+    os.write(channels.line, b"j" + len(body).to_bytes(4, "big") + body.encode())
 
 
 def _tried(name: str, try_it: Callable[[dict[str, Any]], object], targets: dict[str, Any]) -> str:

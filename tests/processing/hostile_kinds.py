@@ -1,4 +1,4 @@
-"""Jobs whose decoder was taken over, and the same tries in a child without walls."""
+"""Jobs whose decoder was taken over, and the same tries in a child without a sandbox."""
 
 import io
 import os

@@ -20,10 +20,10 @@ import pytest
 from snapapp.jobs import Failure, doctor
 from snapapp.jobs.os.processes import children, started
 from snapapp.processing import checks, media_work
-from snapapp.processing.decoder import check, walls
+from snapapp.processing.decoder import check, sandbox
 from snapapp.processing.decoder.client import DecoderDied, DecoderFailed, Decoders, OutOfMemory
-from snapapp.processing.decoder.walls import LARGEST_FILE
-from snapapp.processing.decoder.wire import Garbled
+from snapapp.processing.decoder.protocol import Garbled
+from snapapp.processing.decoder.sandbox import LARGEST_FILE
 from snapapp.settings.table import Settings
 from tests.factory import Db
 from tests.jobs.executors.test_executors import put
@@ -35,7 +35,7 @@ SECRET = "only-the-child-knows-" + "this-key-of-the-bucket"  # in two parts, so 
 # What some machines forbid anybody: to trace others (Yama), rings and keys (containers).
 ELSEWHERE_SHUT_TOO = {"trace", "memory", "vm", "ring", "keys"}
 
-pytestmark = pytest.mark.skipif("seccomp" in walls.missing(), reason="this system has no seccomp")
+pytestmark = pytest.mark.skipif("seccomp" in sandbox.missing(), reason="this system has no seccomp")
 
 
 @pytest.fixture
@@ -98,7 +98,7 @@ def test_the_doors_are_open_where_there_are_no_walls(url: str, db: Db, targets: 
 def test_what_does_not_shut_decoders_in_is_said_by_the_doctor_and_before_a_deploy(
     url: str, monkeypatch: pytest.MonkeyPatch, missing: tuple[str, ...], finding: str, said: str | None
 ) -> None:
-    monkeypatch.setattr(walls, "missing", lambda: missing)
+    monkeypatch.setattr(sandbox, "missing", lambda: missing)
     settings = Settings()
     facts = doctor.Facts(
         jobs=settings.jobs(url), connections=0, disk_free_min_mb=0, schema={}, checks=checks.of(settings)
@@ -108,8 +108,8 @@ def test_what_does_not_shut_decoders_in_is_said_by_the_doctor_and_before_a_deplo
 
 
 def test_a_kernel_without_landlock_is_known_by_its_answer(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(walls, "_landlock_abi", lambda: -1)
-    assert walls.missing() == ("Landlock",)
+    monkeypatch.setattr(sandbox, "_landlock_abi", lambda: -1)
+    assert sandbox.missing() == ("Landlock",)
     walls_less = behind_walls({"env_file": "/dev/null"})
     assert walls_less["secret"].startswith("shut: ")
 
@@ -130,9 +130,9 @@ def holds(pid: int, secret: str) -> bool:
 def test_either_wall_alone_keeps_files_away(
     targets: dict[str, Any], monkeypatch: pytest.MonkeyPatch, wall: str
 ) -> None:
-    if wall == "_filter" and "Landlock" in walls.missing():
+    if wall == "_filter" and "Landlock" in sandbox.missing():
         pytest.skip("this kernel has no Landlock")
-    monkeypatch.setattr(walls, wall, lambda _: None)
+    monkeypatch.setattr(sandbox, wall, lambda _: None)
     tried = behind_walls(targets)
     doors = ["secret", "environment", "memory", "run", "others_file", "write_elsewhere"]
     if wall == "_forbid_everything":
@@ -146,7 +146,7 @@ def behind_walls(targets: dict[str, Any]) -> dict[str, str]:
         try:
             os.closerange(3, writing)  # of files it may have 64, and this process may have more of its own
             os.closerange(writing + 1, 1 << 16)
-            walls.stand_behind()
+            sandbox.enter()
             os.write(writing, json.dumps(hostile.attack(targets)).encode())
         except BaseException:  # noqa: BLE001 - it ends here
             traceback.print_exc()
@@ -265,7 +265,7 @@ def test_a_wall_that_cannot_be_built_says_which(
 ) -> None:
     """A limit that no kernel takes stands for what may go wrong behind the order and before the work."""
     monkeypatch.setattr(resource, "getrlimit", lambda _: ("everything", resource.RLIM_INFINITY))
-    with pytest.raises(DecoderDied, match="stand_behind"):
+    with pytest.raises(DecoderDied, match="enter"):
         run(decoders, tmp_path, "names", {"files": {}, "made": 1})
 
 

@@ -1,4 +1,4 @@
-"""What a decoder makes behind its walls is what the same code makes without any."""
+"""What a decoder makes in its sandbox is what the same code makes without any."""
 
 import io
 import json
@@ -19,7 +19,7 @@ from tests.media.material import Folder
 from tests.processing.test_media_work import OVERLAY, WANTED
 
 ORDER: dict[str, Any] = {"wanted": WANTED, "overlay": OVERLAY, "subject_id": "São João", "values": ["Ñandú", 412.5]}
-# Each wall and each way to hand a file over; media/ has every kind of video, without the walls, in every run.
+# Each wall and each way to hand a file over; media/ has every kind of video, without the sandbox, in every run.
 IN_EVERY_RUN = ("faststart", "rotated", "mkv", "webm_vp9", "hevc", "ts", "avi_mjpeg", "one_frame")
 OTHERS = [pytest.param(kind, marks=pytest.mark.at_length) for kind in material.GOOD if kind not in IN_EVERY_RUN]
 PNG = ORDER | {"wanted": WANTED | {"start_seconds": 0.0, "format": "png", "quality": None}}

@@ -6,6 +6,6 @@ sees a video. For each job the fork server forks a decoder, which shuts itself i
 decoder has the video, two files to write into and a connection to the child, which reads remote videos for it. It
 serves one job, so that a video which takes the decoder over finds nothing of another job.
 
-Read `client` (the child's side), `fork_server`, `desk` (a decoder's life), `work` (what a decoder can make), `wire`
-(the protocol), `walls` (what shuts a decoder in). Importing this package imports none of them.
+Read `client` (the child's side), `fork_server`, `process` (a decoder's life), `work` (what a decoder can make),
+`protocol` and `sandbox`. Importing this package imports none of them.
 """

@@ -3,13 +3,13 @@
 from collections.abc import Iterator
 
 from snapapp.jobs.doctor.finding import Finding, Patient, Severity
-from snapapp.processing.decoder import walls
+from snapapp.processing.decoder import sandbox
 
 NAME = "decoders"
 
 
 def check(_: Patient | None = None) -> Iterator[Finding]:
-    missing = walls.missing()
+    missing = sandbox.missing()
     if "seccomp" in missing:
         yield Finding(
             id="DECODERS_OPEN",

@@ -21,7 +21,7 @@ from snapapp.errors import SnapError
 from snapapp.jobs import process_hooks
 from snapapp.jobs.executors.process_group import foreign_signal
 from snapapp.jobs.os import environment
-from snapapp.processing.decoder import wire
+from snapapp.processing.decoder import protocol
 
 WORK = "snapapp.processing.decoder.work"
 _NAME = re.compile(r"[a-z]+(_[0-9]{5})?\.(jpg|png|mp4)")
@@ -135,7 +135,7 @@ class Decoders:
             }
             with self._turn, self._decoder(files) as (line, end):
                 with suppress(BrokenPipeError):  # the decoder is dead; its missing answer tells
-                    wire.say(line, task)
+                    protocol.say(line, task)
                 answer = _serve_until_answer(line, video, progress)
             if answer is None:
                 raise _death(end[0], words)
@@ -153,7 +153,7 @@ class Decoders:
                 yield ours.fileno(), end
             finally:
                 with suppress(OSError):
-                    control.sendall(wire.KILL)  # its answer has been read
+                    control.sendall(protocol.KILL)  # its answer has been read
                     end.append(_wait_status(control))
                 if not end:  # the fork server died, and its decoder with it
                     self.stop()
@@ -162,22 +162,22 @@ class Decoders:
     def _fork(self, files: list[int]) -> socket.socket:
         with suppress(OSError):  # the fork server died meanwhile
             control = self.start()
-            socket.send_fds(control, [wire.FORK], files)
+            socket.send_fds(control, [protocol.FORK], files)
             return control
         self.stop()
         control = self.start()
-        socket.send_fds(control, [wire.FORK], files)
+        socket.send_fds(control, [protocol.FORK], files)
         return control
 
 
 def _wait_status(control: socket.socket) -> int:
     data = b""
-    while len(data) < wire.ENDED.size:
-        part = control.recv(wire.ENDED.size - len(data))
+    while len(data) < protocol.ENDED.size:
+        part = control.recv(protocol.ENDED.size - len(data))
         if not part:
             raise ConnectionResetError
         data += part
-    status: int = wire.ENDED.unpack(data)[0]
+    status: int = protocol.ENDED.unpack(data)[0]
     return status
 
 
@@ -197,7 +197,7 @@ def _serve_until_answer(line: int, video: BinaryIO, progress: Progress) -> dict[
         if "read" in message:
             piece = _piece(video, message["read"])
             with suppress(BrokenPipeError):  # it is dead; the missing message tells
-                wire.hand(line, piece)
+                protocol.hand(line, piece)
         elif "progress" in message:
             percent, step = message["progress"]
             progress(int(percent), str(step)[:_STEP])
@@ -208,15 +208,15 @@ def _serve_until_answer(line: int, video: BinaryIO, progress: Progress) -> dict[
 
 def _next_message(line: int) -> dict[str, Any] | None:
     try:
-        return wire.heard(line)
+        return protocol.heard(line)
     except ConnectionResetError:
         return None
 
 
 def _piece(video: BinaryIO, wanted: Any) -> bytes:
     place, size = (int(number) for number in wanted)
-    if place < 0 or not 0 <= size <= wire.PIECE:
-        raise wire.Garbled(f"a piece of {size} bytes at {place}")
+    if place < 0 or not 0 <= size <= protocol.PIECE:
+        raise protocol.Garbled(f"a piece of {size} bytes at {place}")
     video.seek(place)
     return video.read(size)
 
@@ -232,13 +232,13 @@ def _result_of(answer: dict[str, Any], pictures: BinaryIO, film: BinaryIO) -> Ma
     length = os.fstat(pictures.fileno()).st_size
     files = dict(answer["files"])
     if len(files) > _MOST_FILES:
-        raise wire.Garbled(f"{len(files)} files")
+        raise protocol.Garbled(f"{len(files)} files")
     return Made(answer["made"], pictures, film, {_name(name): _place(place, length) for name, place in files.items()})
 
 
 def _name(name: str) -> str:
     if not _NAME.fullmatch(name):
-        raise wire.Garbled(f"a file of the name {name[:100]!r}")
+        raise protocol.Garbled(f"a file of the name {name[:100]!r}")
     return name
 
 
@@ -247,9 +247,9 @@ def _place(place: Any, length: int) -> tuple[int, int] | None:
         return None
     begins, size = (int(number) for number in place)
     if not 0 <= begins <= begins + size <= length:
-        raise wire.Garbled(f"a file from {begins} to {begins + size} of {length} bytes")
+        raise protocol.Garbled(f"a file from {begins} to {begins + size} of {length} bytes")
     if size > _LARGEST_PICTURE:
-        raise wire.Garbled(f"a picture of {size} bytes")
+        raise protocol.Garbled(f"a picture of {size} bytes")
     return begins, size
 
 

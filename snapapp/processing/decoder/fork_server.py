@@ -1,6 +1,6 @@
 """Forks decoders. Started as `python -m snapapp.processing.decoder.fork_server CONTROL MODULE...`: CONTROL is a socket
 to the child that started it, the modules are those whose functions a decoder may run, because nothing can be imported
-behind the walls. Only open files of a job pass through this process: what was never in its memory, no decoder can find
+in the sandbox. Only open files of a job pass through this process: what was never in its memory, no decoder can find
 in its own.
 """
 
@@ -16,8 +16,8 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from snapapp.processing.decoder import desk
-from snapapp.processing.decoder.wire import ENDED, FORK
+from snapapp.processing.decoder import process
+from snapapp.processing.decoder.protocol import ENDED, FORK
 
 _FILES = 8
 _LOOK_EVERY = 0.01  # seconds, where the system has no descriptors of processes
@@ -29,7 +29,7 @@ def main(arguments: list[str]) -> None:
     control = socket.socket(fileno=int(arguments[0]))
     for module in arguments[1:]:
         importlib.import_module(module)
-    time.tzset()  # reads a file, which the walls would refuse
+    time.tzset()  # reads a file, which the sandbox would refuse
     gc.collect()
     gc.freeze()  # a garbage collection in a decoder would write to every shared page, and so copy it
     while True:
@@ -44,7 +44,7 @@ def _serve(control: socket.socket, files: list[int]) -> None:
     decoder = os.fork()
     if decoder == 0:
         control.close()
-        desk.live(files)
+        process.live(files)
     for file in files:
         os.close(file)
     control.sendall(ENDED.pack(_end_of(decoder, control)))

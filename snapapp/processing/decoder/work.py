@@ -1,4 +1,4 @@
-"""The orders that a decoder can carry out, one function each. They get the job's payload and a desk."""
+"""The orders that a decoder can carry out, one function each. They get the job's payload and its channels."""
 
 import importlib
 import pkgutil
@@ -11,7 +11,7 @@ from snapapp import media
 from snapapp.domain.rules import snaps as snap_rules
 from snapapp.domain.rules.snaps import Mode, Position
 from snapapp.media import Extracted, Overlay, Wanted, as_json
-from snapapp.processing.decoder.desk import Desk
+from snapapp.processing.decoder.process import Channels
 
 PREVIEW, STILL = "preview.mp4", "still.jpg"
 _EXTRAS = (
@@ -21,7 +21,7 @@ _EXTRAS = (
 
 
 def _import_the_rest() -> None:
-    """PyAV and Pillow import some of their modules only when a video needs them, which the walls would refuse."""
+    """PyAV and Pillow import some of their modules only when a video needs them, which the sandbox would refuse."""
     for module in pkgutil.walk_packages(av.__path__, "av."):
         if module.name != "av.__main__":
             importlib.import_module(module.name)
@@ -31,21 +31,21 @@ def _import_the_rest() -> None:
 _import_the_rest()
 
 
-def extract(order: dict[str, Any], desk: Desk) -> dict[str, Any]:
-    return result_as_json(media.extract(desk.source, wanted_of(order), desk.output, desk.progress))
+def extract(order: dict[str, Any], channels: Channels) -> dict[str, Any]:
+    return result_as_json(media.extract(channels.source, wanted_of(order), channels.output, channels.progress))
 
 
-def probe(_order: dict[str, Any], desk: Desk) -> dict[str, Any]:
-    description: dict[str, Any] = as_json(media.probe(desk.source))
+def probe(_order: dict[str, Any], channels: Channels) -> dict[str, Any]:
+    description: dict[str, Any] = as_json(media.probe(channels.source))
     return description
 
 
-def preview(_order: dict[str, Any], desk: Desk) -> None:
-    media.preview(desk.source, desk.output.film(PREVIEW), desk.progress)
+def preview(_order: dict[str, Any], channels: Channels) -> None:
+    media.preview(channels.source, channels.output.film(PREVIEW), channels.progress)
 
 
-def still(order: dict[str, Any], desk: Desk) -> None:
-    desk.output.write(STILL, media.still(desk.source, order["at"]))
+def still(order: dict[str, Any], channels: Channels) -> None:
+    channels.output.write(STILL, media.still(channels.source, order["at"]))
 
 
 def wanted_of(order: dict[str, Any]) -> Wanted:

@@ -71,7 +71,7 @@ _FILES = {1: 13, 2: 14, 3: 15, 4: 15, 5: 16}  # ABI -> how many rights about fil
 _NETWORK, _SCOPES = 0b11, 0b11  # bind and connect, since ABI 4; abstract sockets and signals, since 6
 
 
-class NoWall(Exception):
+class NoSandbox(Exception):
     """The kernel has seccomp or Landlock but refused to apply it: then nothing may be decoded."""
 
 
@@ -83,7 +83,7 @@ def missing() -> tuple[str, ...]:
     return (*absent, *([] if _landlock_abi() > 0 else ["Landlock"]))
 
 
-def stand_behind(data_bytes: int = resource.RLIM_INFINITY) -> None:
+def enter(data_bytes: int = resource.RLIM_INFINITY) -> None:
     """Restricts the calling process, which was just forked and has one thread. Its open files stay open, and are all
     that it can reach."""
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
@@ -110,7 +110,7 @@ def _lower(which: int, most: int) -> None:
 def _prctl(option: int, value: int, pointer: object) -> None:
     nothing = ctypes.c_ulong(0)
     if _libc().prctl(option, ctypes.c_ulong(value), pointer, nothing, nothing):
-        raise NoWall(f"prctl {option}: {os.strerror(ctypes.get_errno())}")
+        raise NoSandbox(f"prctl {option}: {os.strerror(ctypes.get_errno())}")
 
 
 def _libc() -> ctypes.CDLL:
@@ -192,7 +192,7 @@ def _forbid_everything(abi: int) -> None:
     rules = libc.syscall(_LANDLOCK_CREATE, rights, ctypes.c_size_t(len(rights)), 0)
     try:
         if rules < 0 or libc.syscall(_LANDLOCK_RESTRICT, rules, 0):
-            raise NoWall(f"Landlock: {os.strerror(ctypes.get_errno())}")
+            raise NoSandbox(f"Landlock: {os.strerror(ctypes.get_errno())}")
     finally:
         with suppress(OSError):
             os.close(rules)

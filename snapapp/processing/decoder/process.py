@@ -11,7 +11,7 @@ from typing import Any, BinaryIO, NoReturn, cast
 
 from snapapp.errors import Invalid
 from snapapp.media import OutOfMemory, Unusable
-from snapapp.processing.decoder import walls, wire
+from snapapp.processing.decoder import protocol, sandbox
 
 _BLOCK = 128 * 1024
 _PR_SET_PDEATHSIG = 1
@@ -19,18 +19,18 @@ _LONGEST = 4000  # characters of an error or a traceback
 
 
 @dataclass(frozen=True, slots=True)
-class Desk:
+class Channels:
     """Everything that a decoder has."""
 
     source: BinaryIO
-    output: "Handed"
+    output: "Output"
     line: int
 
     def progress(self, percent: int, step: str) -> None:
-        wire.say(self.line, {"progress": [percent, step]})
+        protocol.say(self.line, {"progress": [percent, step]})
 
 
-class Handed:
+class Output:
     """A decoder's output: all pictures one after the other in one file, the film in another."""
 
     def __init__(self, pictures: int, film: int) -> None:
@@ -52,7 +52,7 @@ class Handed:
 
 
 class _OpenFile:
-    """An open file as FFmpeg reads and writes it. io.FileIO makes system calls that the walls refuse."""
+    """An open file as FFmpeg reads and writes it. io.FileIO makes system calls that the sandbox refuse."""
 
     def __init__(self, file: int) -> None:
         self._file = file
@@ -91,8 +91,8 @@ class _RemoteVideo:
         self._place = 0
 
     def read(self, size: int) -> bytes:
-        wire.say(self._line, {"read": [self._place, min(size, wire.PIECE)]})
-        data = wire.handed(self._line)
+        protocol.say(self._line, {"read": [self._place, min(size, protocol.PIECE)]})
+        data = protocol.handed(self._line)
         if data is None:
             os._exit(1)  # the child is gone
         self._place += len(data)
@@ -117,12 +117,12 @@ def live(files: list[int]) -> NoReturn:
         faulthandler.register(signal.SIGURG, file=stacks)
         os.dup2(words, sys.stderr.fileno())
         os.dup2(words, sys.stdout.fileno())
-        order = wire.heard(line)
+        order = protocol.heard(line)
         if order is not None:
             source = _OpenFile(video[0]) if video else _RemoteVideo(line, order["size"])
-            desk = Desk(cast(BinaryIO, source), Handed(pictures, film), line)
-            walls.stand_behind(order["data_bytes"])
-            wire.say(line, _answer(order, desk))
+            channels = Channels(cast(BinaryIO, source), Output(pictures, film), line)
+            sandbox.enter(order["data_bytes"])
+            protocol.say(line, _answer(order, channels))
             code = 0
     except BaseException:  # noqa: BLE001 - the outermost edge of this process
         traceback.print_exc()
@@ -139,11 +139,11 @@ def _die_with_the_server() -> None:
         os._exit(1)
 
 
-def _answer(order: dict[str, Any], desk: Desk) -> dict[str, Any]:
+def _answer(order: dict[str, Any], channels: Channels) -> dict[str, Any]:
     module, _, name = order["do"].partition(":")
     try:
-        result = getattr(sys.modules[module], name)(order["order"], desk)
-        return {"made": result, "files": desk.output.files}
+        result = getattr(sys.modules[module], name)(order["order"], channels)
+        return {"made": result, "files": channels.output.files}
     except (Unusable, Invalid) as error:
         return {"refused": str(error)[:_LONGEST]}
     except BaseException as error:  # noqa: BLE001 - the outermost edge of this process
