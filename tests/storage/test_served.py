@@ -36,9 +36,9 @@ def test_a_link_gives_what_is_in_the_bucket(url: str, tmp_path: Path, bucket: Bu
     """S32."""
     content = os.urandom(2 * MB + 5)
     with served(url, tmp_path, worker_enabled=False, **in_a_bucket(bucket)) as client:
-        house = client.app.state.monolith  # type: ignore[attr-defined]  # it is the FastAPI we made
-        house.storage.put(f"{PREFIX}clip.mp4", content)
-        link = house.links.base(PREFIX, datetime.now(UTC))
+        monolith = client.app.state.monolith  # type: ignore[attr-defined]  # it is the FastAPI we made
+        monolith.storage.put(f"{PREFIX}clip.mp4", content)
+        link = monolith.links.base(PREFIX, datetime.now(UTC))
         whole = client.get(f"{link}clip.mp4")
         assert (whole.status_code, whole.content) == (200, content)
         part = client.get(
@@ -88,14 +88,14 @@ def test_an_object_that_goes_while_it_is_sent_is_cut_and_never_mixed(
 ) -> None:
     size = 24 * MB  # more than the sockets between us hold
     with serving(url, data_dir=tmp_path, **in_a_bucket(bucket)) as running:
-        house = running.app.state.monolith
-        house.storage.put(f"{PREFIX}clip.mp4", b"a" * size)
-        with get(running.port, house.links.base(PREFIX, datetime.now(UTC)) + "clip.mp4") as given:
+        monolith = running.app.state.monolith
+        monolith.storage.put(f"{PREFIX}clip.mp4", b"a" * size)
+        with get(running.port, monolith.links.base(PREFIX, datetime.now(UTC)) + "clip.mp4") as given:
             assert given.read(5) == b"aaaaa"
             if replaced:
-                house.storage.put(f"{PREFIX}clip.mp4", b"b" * size)
+                monolith.storage.put(f"{PREFIX}clip.mp4", b"b" * size)
             else:
-                house.storage.delete(f"{PREFIX}clip.mp4")
+                monolith.storage.delete(f"{PREFIX}clip.mp4")
             with pytest.raises(http.client.IncompleteRead) as cut:
                 given.read()
         assert {*cut.value.partial} == {ord("a")}

@@ -24,7 +24,7 @@ from snapapp.jobs.fleet import commands, store
 from snapapp.jobs.fleet.commands import Order, Source
 from snapapp.jobs.fleet.plan import Balance, Plan
 from snapapp.jobs.fleet.pool import PoolStatus, State
-from snapapp.jobs.fleet.scaling import Box, Crew, Decision, Memory, decide
+from snapapp.jobs.fleet.scaling import Box, Decision, Memory, PoolState, decide
 from snapapp.jobs.fleet.store import EndedWorker, Master
 from snapapp.jobs.os import memory, processes
 from snapapp.jobs.os.waiting import readable
@@ -296,7 +296,7 @@ class Autoscaler:
         ours = [each for each in statuses if self._may_scale(each)]
         if not ours:
             return False
-        crews = [self._crew(db, each) for each in ours]
+        states = [self._state_of(db, each) for each in ours]
         others = sum(each.wanted for each in statuses if each not in ours)
         most = self._plan.max_processes
         box = Box(
@@ -304,30 +304,30 @@ class Autoscaler:
             free_mb=memory.free_mb(),
             reserve_mb=self._plan.reserve_mb,
         )
-        decisions = decide(crews, box)
-        changed = [(crew, its) for crew, its in zip(crews, decisions, strict=True) if its.wanted != crew.present]
-        for crew, decision in changed:
-            self._command(db, crew, decision, box)
+        decisions = decide(states, box)
+        changed = [(state, its) for state, its in zip(states, decisions, strict=True) if its.wanted != state.present]
+        for state, decision in changed:
+            self._command(db, state, decision, box)
         return bool(changed)
 
     def _may_scale(self, pool: PoolStatus) -> bool:
         is_free = pool.fixed_at is None and pool.state is State.ACTIVE
         return pool.planned.name in self._balanced and is_free and pool.present >= pool.wanted
 
-    def _crew(self, db: _Db, status: PoolStatus) -> Crew:
+    def _state_of(self, db: _Db, status: PoolStatus) -> PoolState:
         name, seen = status.planned.name, self._seen.setdefault(status.planned.name, Memory())
         seen.kinds = store.kinds(db, self._master.host, name) or seen.kinds
         with db.transaction():
             load = store.load(db, status.planned.queues, seen.kinds)
-        crew = Crew(pool=status.planned, load=load, present=status.wanted, rss_mb=_p95(status.memory_mb))
-        return seen.note(crew, monotonic())
+        state = PoolState(pool=status.planned, load=load, present=status.wanted, rss_mb=_p95(status.memory_mb))
+        return seen.note(state, monotonic())
 
-    def _command(self, db: _Db, crew: Crew, decision: Decision, box: Box) -> None:
-        pool, host = crew.pool, self._master.host
+    def _command(self, db: _Db, state: PoolState, decision: Decision, box: Box) -> None:
+        pool, host = state.pool, self._master.host
         with db.transaction():
-            inputs = crew.as_json() | {"box": asdict(box)}
+            inputs = state.as_json() | {"box": asdict(box)}
             store.record_decision(
-                db, host, pool.name, str(pool.balance), crew.present, decision.wanted, decision.reason, inputs
+                db, host, pool.name, str(pool.balance), state.present, decision.wanted, decision.reason, inputs
             )
             commands.send(
                 db,

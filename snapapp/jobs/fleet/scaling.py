@@ -40,7 +40,7 @@ class Load:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Crew:
+class PoolState:
     """A pool at one look: its load, its size, and what is remembered from earlier looks."""
 
     pool: Pool
@@ -110,17 +110,17 @@ class Memory:
     not_calm_at: float | None = None
     not_stalled_at: float | None = None
 
-    def note(self, crew: Crew, now: float) -> Crew:
-        """Remembers this look, and returns the crew with what is remembered of it."""
-        if (rate := crew.rate_now) is not None:
+    def note(self, state: PoolState, now: float) -> PoolState:
+        """Remembers this look, and returns the state with what is remembered of it."""
+        if (rate := state.rate_now) is not None:
             before = rate if self.rate is None else self.rate
             self.rate = before + (_UP if rate > before else _DOWN) * (rate - before)
-        crew = replace(crew, rate=self.rate, since_change=now - self.changed_at)
-        if self.not_calm_at is None or not crew.is_calm:
+        state = replace(state, rate=self.rate, since_change=now - self.changed_at)
+        if self.not_calm_at is None or not state.is_calm:
             self.not_calm_at = now
-        if self.not_stalled_at is None or not crew.is_stalled:
+        if self.not_stalled_at is None or not state.is_stalled:
             self.not_stalled_at = now
-        return replace(crew, calm_for=now - self.not_calm_at, stalled_for=now - self.not_stalled_at)
+        return replace(state, calm_for=now - self.not_calm_at, stalled_for=now - self.not_stalled_at)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,95 +138,95 @@ class Decision:
     reason: str
 
 
-def decide(crews: Sequence[Crew], box: Box = Box()) -> list[Decision]:
-    """The decision for each crew, in the same order."""
-    return _within_memory(crews, _within_max_processes(crews, [_alone(crew) for crew in crews], box), box)
+def decide(states: Sequence[PoolState], box: Box = Box()) -> list[Decision]:
+    """The decision for each state, in the same order."""
+    return _within_memory(states, _within_max_processes(states, [_alone(state) for state in states], box), box)
 
 
 # --- one pool by itself -----------------------------------------------------------------------------------------
 
 
-def _alone(crew: Crew) -> Decision:
-    pool = crew.pool
+def _alone(state: PoolState) -> Decision:
+    pool = state.pool
     if pool.balance is Balance.OFF:
         return Decision(pool.max_processes, "balance is off")
-    if crew.present < pool.min_processes:
+    if state.present < pool.min_processes:
         return Decision(pool.min_processes, "min_processes")
-    if crew.present > pool.max_processes:
+    if state.present > pool.max_processes:
         return Decision(pool.max_processes, "max_processes")
-    if crew.since_change < _ALMOST * pool.cooldown.total_seconds():
-        return Decision(crew.present, "it was changed just now")
-    return _simple(crew) if pool.balance is Balance.SIMPLE else _auto(crew)
+    if state.since_change < _ALMOST * pool.cooldown.total_seconds():
+        return Decision(state.present, "it was changed just now")
+    return _simple(state) if pool.balance is Balance.SIMPLE else _auto(state)
 
 
-def _simple(crew: Crew) -> Decision:
-    pool, size = crew.pool, crew.load.due
+def _simple(state: PoolState) -> Decision:
+    pool, size = state.pool, state.load.due
     wanted = min(pool.max_processes, max(pool.min_processes, ceil(size / pool.threshold)))
     return Decision(wanted, f"{size} due, one process for each {pool.threshold}")
 
 
-def _auto(crew: Crew) -> Decision:
-    pool = crew.pool
-    if crew.stalled_for >= _STALLED_AFTER:
-        fewer = _down(crew, pool.min_processes)
-        return Decision(fewer, f"{crew.load.due} are due and none runs: more processes would not help")
-    if _wants_more(crew):
-        more = min(pool.max_processes, crew.present + min(pool.max_shift, _missing(crew)))
-        return Decision(more, _why_more(crew) if more > crew.present else f"{_why_more(crew)}, but it has its most")
-    if crew.is_calm and crew.calm_for >= _CALM_LOOKS * pool.cooldown.total_seconds():
-        fewer = _down(crew, max(pool.min_processes, int(crew.needed(_HEADROOM))))
-        return Decision(fewer, "fewer keep up" if fewer < crew.present else "it has its fewest")
-    return Decision(crew.present, "it keeps up")
+def _auto(state: PoolState) -> Decision:
+    pool = state.pool
+    if state.stalled_for >= _STALLED_AFTER:
+        fewer = _down(state, pool.min_processes)
+        return Decision(fewer, f"{state.load.due} are due and none runs: more processes would not help")
+    if _wants_more(state):
+        more = min(pool.max_processes, state.present + min(pool.max_shift, _missing(state)))
+        return Decision(more, _why_more(state) if more > state.present else f"{_why_more(state)}, but it has its most")
+    if state.is_calm and state.calm_for >= _CALM_LOOKS * pool.cooldown.total_seconds():
+        fewer = _down(state, max(pool.min_processes, int(state.needed(_HEADROOM))))
+        return Decision(fewer, "fewer keep up" if fewer < state.present else "it has its fewest")
+    return Decision(state.present, "it keeps up")
 
 
-def _wants_more(crew: Crew) -> bool:
-    if not crew.load.due:
+def _wants_more(state: PoolState) -> bool:
+    if not state.load.due:
         return False
-    if crew.present == 0:
+    if state.present == 0:
         return True
-    waits_long = crew.time_to_clear > crew.pool.clear_within.total_seconds()
-    is_busy = crew.load.running > 0 or crew.load.finished > 0  # a new worker may not have claimed yet: wait for it
-    return is_busy and crew.needed() > crew.present and (crew.pressure > crew.pool.scale_up_threshold or waits_long)
+    waits_long = state.time_to_clear > state.pool.clear_within.total_seconds()
+    is_busy = state.load.running > 0 or state.load.finished > 0  # a new worker may not have claimed yet: wait for it
+    return is_busy and state.needed() > state.present and (state.pressure > state.pool.scale_up_threshold or waits_long)
 
 
-def _missing(crew: Crew) -> int:
-    needed = crew.needed()
-    return crew.pool.max_shift if needed == inf else max(1, int(needed) - crew.present)
+def _missing(state: PoolState) -> int:
+    needed = state.needed()
+    return state.pool.max_shift if needed == inf else max(1, int(needed) - state.present)
 
 
-def _why_more(crew: Crew) -> str:
-    if crew.rate is None:
-        return f"{crew.load.due} are due, {crew.pressure:.1f} a process, the oldest for {crew.load.oldest_due:.0f} s"
-    return f"{crew.load.due} are due and would take {crew.time_to_clear:.0f} s"
+def _why_more(state: PoolState) -> str:
+    if state.rate is None:
+        return f"{state.load.due} are due, {state.pressure:.1f} a process, the oldest for {state.load.oldest_due:.0f} s"
+    return f"{state.load.due} are due and would take {state.time_to_clear:.0f} s"
 
 
-def _down(crew: Crew, least: int) -> int:
-    return max(least, crew.present - crew.pool.max_shift) if crew.present > least else crew.present
+def _down(state: PoolState, least: int) -> int:
+    return max(least, state.present - state.pool.max_shift) if state.present > least else state.present
 
 
 # --- several pools on one box -----------------------------------------------------------------------------------
 
 
-def _within_max_processes(crews: Sequence[Crew], wishes: list[Decision], box: Box) -> list[Decision]:
+def _within_max_processes(states: Sequence[PoolState], wishes: list[Decision], box: Box) -> list[Decision]:
     """If the pools together want too many processes, each gets a share in proportion to its weight."""
     if box.max_processes is None or sum(wish.wanted for wish in wishes) <= box.max_processes:
         return wishes
-    shares = share([_weight(crew) for crew in crews], [crew.pool for crew in crews], box.max_processes)
-    return [_towards(crew, wish, fair) for crew, wish, fair in zip(crews, wishes, shares, strict=True)]
+    shares = share([_weight(state) for state in states], [state.pool for state in states], box.max_processes)
+    return [_towards(state, wish, fair) for state, wish, fair in zip(states, wishes, shares, strict=True)]
 
 
-def _weight(crew: Crew) -> float:
-    return float(crew.load.due) if crew.pool.strategy is Strategy.SIZE else crew.time_to_clear * crew.present
+def _weight(state: PoolState) -> float:
+    return float(state.load.due) if state.pool.strategy is Strategy.SIZE else state.time_to_clear * state.present
 
 
-def _towards(crew: Crew, wish: Decision, fair: int) -> Decision:
+def _towards(state: PoolState, wish: Decision, fair: int) -> Decision:
     if wish.wanted <= fair:
         return wish
-    if crew.present > fair and crew.since_change >= _ALMOST * crew.pool.cooldown.total_seconds():
+    if state.present > fair and state.since_change >= _ALMOST * state.pool.cooldown.total_seconds():
         return Decision(
-            max(fair, crew.present - crew.pool.max_shift), f"others have more to clear: its share is {fair}"
+            max(fair, state.present - state.pool.max_shift), f"others have more to clear: its share is {fair}"
         )
-    return Decision(min(wish.wanted, max(fair, crew.present)), f"{wish.reason}; its share of the box is {fair}")
+    return Decision(min(wish.wanted, max(fair, state.present)), f"{wish.reason}; its share of the box is {fair}")
 
 
 def share(weights: Sequence[float], pools: Sequence[Pool], total: int) -> list[int]:
@@ -245,18 +245,18 @@ def share(weights: Sequence[float], pools: Sequence[Pool], total: int) -> list[i
     return shares
 
 
-def _within_memory(crews: Sequence[Crew], wishes: list[Decision], box: Box) -> list[Decision]:
+def _within_memory(states: Sequence[PoolState], wishes: list[Decision], box: Box) -> list[Decision]:
     """Grants new processes as far as the box's free memory goes; the pool that takes longest to clear comes first."""
     if box.free_mb is None:
         return wishes
     room = box.free_mb - box.reserve_mb
     granted = list(wishes)
-    for place in sorted(range(len(crews)), key=lambda place: -crews[place].time_to_clear):
-        crew, wish = crews[place], wishes[place]
-        more = wish.wanted - max(crew.present, crew.pool.min_processes)
-        if more <= 0 or crew.pool.balance is Balance.OFF:
+    for place in sorted(range(len(states)), key=lambda place: -states[place].time_to_clear):
+        state, wish = states[place], wishes[place]
+        more = wish.wanted - max(state.present, state.pool.min_processes)
+        if more <= 0 or state.pool.balance is Balance.OFF:
             continue
-        size = crew.rss_mb or _A_PROCESS_MB
+        size = state.rss_mb or _A_PROCESS_MB
         fits = min(more, max(0, int(room // size)))
         room -= fits * size
         if fits < more:

@@ -13,7 +13,7 @@ import psycopg
 import sqlalchemy.exc
 from prometheus_client import Metric
 
-from snapapp.jobs.metrics import crew, fleet
+from snapapp.jobs.metrics import fleet, workers
 from snapapp.jobs.metrics.exposition import gauge
 from snapapp.jobs.rows.database import Db, run
 from snapapp.jobs.rows.people import overviews
@@ -30,7 +30,7 @@ _SCRAPED_EVERY = timedelta(seconds=15)  # the database is asked at most so often
 class Depth:
     queues: list[QueueSummary]
     pools: list[fleet.Pool]
-    crew: list[crew.Member]
+    members: list[workers.Member]
     dead_letters: int
     overdue: int  # running jobs whose lease has ended
     unknown_kinds: list[str]  # kinds with jobs due for a minute that no live worker knows
@@ -97,10 +97,10 @@ def depth(db: Db) -> Depth:
     run(db, "SELECT set_config('statement_timeout', '2000', true)", {})
     queues = overviews.queues(db)
     [rest] = run(db, _REST, {"cap": CAP, "sample": _SAMPLE})
-    return Depth(queues, fleet.pools(db), crew.members(db), *rest)
+    return Depth(queues, fleet.pools(db), workers.members(db), *rest)
 
 
-class Watch(Generic[T]):
+class CachedAnswer(Generic[T]):
     """Caches the answer to a question to the database for a moment. Any thread may call it; one of them asks."""
 
     def __init__(self, transaction: Callable[[], AbstractContextManager[Db]], question: Callable[[Db], T]) -> None:
@@ -171,5 +171,5 @@ def families(known: Depth) -> Iterator[Metric]:
         "worker is about to lose its job. 0: nothing runs.",
         (known.oldest_beat or 0.0, {}),
     )
-    yield from crew.families(known.crew)
+    yield from workers.families(known.members)
     yield from fleet.families(known.pools)

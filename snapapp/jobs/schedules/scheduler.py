@@ -21,7 +21,7 @@ LOOK_EVERY = 50.0  # seconds
 _AGAIN_AFTER = 5.0  # seconds until the next look at a schedule after an error with it
 
 
-class Watch:
+class Scheduler:
     """Fires the schedules of one worker, on a thread of its own. A test can call `look` without the thread."""
 
     def __init__(self, worker: str, line: Line, declarations: Sequence[Declaration], events: Events) -> None:

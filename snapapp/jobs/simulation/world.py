@@ -10,7 +10,7 @@ from itertools import count, takewhile
 from math import ceil, inf
 
 from snapapp.jobs.fleet.plan import Balance, Pool
-from snapapp.jobs.fleet.scaling import Crew, Decision, Memory, decide
+from snapapp.jobs.fleet.scaling import Decision, Memory, PoolState, decide
 from snapapp.jobs.fleet.scaling import Load as PoolLoad
 from snapapp.jobs.simulation.load import Load, Work
 from snapapp.jobs.simulation.waiting import Waiting, works
@@ -134,8 +134,8 @@ class Scaler:
     changes: list[tuple[float, int, int]] = field(default_factory=list)  # when, from, to
 
     def decide(self, now: float, load: PoolLoad, present: int) -> Decision:
-        crew = self.memory.note(Crew(pool=self.pool, load=load, present=present), now)
-        [decision] = decide([crew])
+        state = self.memory.note(PoolState(pool=self.pool, load=load, present=present), now)
+        [decision] = decide([state])
         return decision
 
     def changed(self, now: float, present: int, wanted: int) -> None:

@@ -20,7 +20,7 @@ from snapapp.jobs.retry import pause_after
 from snapapp.jobs.rows import costs
 from snapapp.jobs.rows.costs import Spent
 from snapapp.jobs.schedules.declared import Routine
-from snapapp.jobs.schedules.scheduler import Watch
+from snapapp.jobs.schedules.scheduler import Scheduler
 from snapapp.jobs.worker import introduction
 from snapapp.jobs.worker.capacity.admission import Admission
 from snapapp.jobs.worker.claimer import Claimer
@@ -84,7 +84,7 @@ class Worker:
         self._keep_line = parts.line("keep")
         self._recovery = Recovery(self.settings, member, self._keep_line, self.counts, self.events)
         self._listener = Listener(parts, on_work=self._on_notify, on_cancel=self._heartbeat.check_cancelled)
-        self._watch = Watch(self.id, parts.line("schedules"), introduction.declarations(parts), self.events)
+        self._scheduler = Scheduler(self.id, parts.line("schedules"), introduction.declarations(parts), self.events)
 
     # --- life and death ---------------------------------------------------------------------------------------
 
@@ -163,7 +163,7 @@ class Worker:
         self._settled.set()
         # with a timeout, because a claim may hang on a silent database
         self._duties.wait_for("claim", timeout=1 if self._hurried.is_set() else 5)
-        self._watch.stop()
+        self._scheduler.stop()
         for name in self._executors.by_name:
             self._executors.hand_back(name)
 
@@ -203,7 +203,7 @@ class Worker:
                 step()
             except Exception as error:  # noqa: BLE001 - the database may be away; the roster's row then expires
                 self._parts.complain("leave", error)
-        for line in (self._heartbeat, self._recovery, self._notes_line, self._claimer, self._watch):
+        for line in (self._heartbeat, self._recovery, self._notes_line, self._claimer, self._scheduler):
             line.close()
 
     def vitals(self) -> Vitals:
@@ -350,7 +350,7 @@ class Worker:
         self.beat()
         self.recover_neighbours()
         self._learn_memory_needs()
-        self._watch.start()
+        self._scheduler.start()
         self._is_on_the_roster = True
 
     def _learn_memory_needs(self) -> None:

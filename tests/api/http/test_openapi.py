@@ -40,7 +40,7 @@ def test_each_operation_names_those_whom_it_asks_and_nobody_else(client: TestCli
 
 
 def test_whoever_is_not_named_is_refused(url: str, tmp_path: Path, db: Db) -> None:
-    """With another's token too: the tenant's opens nothing of the monolith, and the house's nothing of a tenant."""
+    """With another's token too: a tenant's opens nothing of /internal, and that of /internal nothing of a tenant."""
     with served(
         url, tmp_path, worker_enabled=False, require_api_token=True, internal_token="only-for-the-monolith"
     ) as client:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from starlette.testclient import TestClient
 
-from snapapp.jobs.metrics.depth import Watch
+from snapapp.jobs.metrics.depth import CachedAnswer
 from tests.api.conftest import away, served
 from tests.databases import Postgres
 from tests.exposition import Exposition, parse
@@ -136,10 +136,10 @@ def test_while_requests_hold_every_connection_a_scrape_waits_for_one_but_once(
     """Twice is as long as Prometheus waits: it would hear nothing of the connections, nor of anything else."""
     both = Barrier(2)
 
-    def ask(_: Watch[object]) -> None:
+    def ask(_: CachedAnswer[object]) -> None:
         both.wait(timeout=3)
 
-    monkeypatch.setattr(Watch, "look", ask)
+    monkeypatch.setattr(CachedAnswer, "look", ask)
     assert "snapapp_web_pool_in_use" in scraped(client).names()
 
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from snapapp.jobs.fleet.plan import Balance, Pool, Strategy
-from snapapp.jobs.fleet.scaling import Box, Crew, Decision, Load, decide, share
+from snapapp.jobs.fleet.scaling import Box, Decision, Load, PoolState, decide, share
 from tests.labs.fleet import simulate
 from tests.labs.fleet.simulate import MOST, Run, balanced, fixed
 
@@ -19,13 +19,13 @@ SIMPLE = replace(AUTO, balance=Balance.SIMPLE)
 ROOMY = Box()
 
 
-def crew(pool: Pool = AUTO, *, present: int = 2, due: int = 0, rate: float | None = 1.0, **more: float) -> Crew:
+def state(pool: Pool = AUTO, *, present: int = 2, due: int = 0, rate: float | None = 1.0, **more: float) -> PoolState:
     load = {name: more.pop(name) for name in ("oldest_due", "arrivals", "finished", "runtime") if name in more}
     running = int(more.pop("running", present if due else 0))
-    return Crew(pool=pool, present=present, rate=rate, load=Load(due=due, running=running, **load), **more)
+    return PoolState(pool=pool, present=present, rate=rate, load=Load(due=due, running=running, **load), **more)
 
 
-def decided(its: Crew, box: Box = ROOMY) -> Decision:
+def decided(its: PoolState, box: Box = ROOMY) -> Decision:
     [decision] = decide([its], box)
     return decision
 
@@ -36,13 +36,13 @@ def decided(its: Crew, box: Box = ROOMY) -> Decision:
 def test_a_pool_that_is_off_always_has_its_most() -> None:
     """M51."""
     off = replace(AUTO, balance=Balance.OFF)
-    assert [decided(crew(off, present=has, due=due)).wanted for has, due in ((0, 0), (3, 999), (8, 0))] == [8, 8, 8]
+    assert [decided(state(off, present=has, due=due)).wanted for has, due in ((0, 0), (3, 999), (8, 0))] == [8, 8, 8]
 
 
 @pytest.mark.parametrize(("size", "wanted"), [(0, 1), (1, 1), (10, 1), (11, 2), (75, 8), (1_000_000, 8)])
 def test_a_simple_pool_follows_the_formula(size: int, wanted: int) -> None:
     """M52: min(max, max(min, ceil(size / threshold)))."""
-    assert decided(crew(SIMPLE, due=size)).wanted == wanted
+    assert decided(state(SIMPLE, due=size)).wanted == wanted
 
 
 # --- auto -------------------------------------------------------------------------------------------------------
@@ -50,39 +50,39 @@ def test_a_simple_pool_follows_the_formula(size: int, wanted: int) -> None:
 
 def test_it_grows_by_one_step_when_more_is_due_than_will_be_cleared_in_time() -> None:
     """M53, M54: more than 3 a process, and 20 s of work where 10 are planned."""
-    decision = decided(crew(present=2, due=40))
+    decision = decided(state(present=2, due=40))
     assert decision == Decision(3, "40 are due and would take 20 s")
 
 
 def test_a_backlog_that_is_cleared_in_a_moment_is_no_reason_to_grow() -> None:
-    assert decided(crew(present=2, due=40, rate=100.0)).wanted == 2
+    assert decided(state(present=2, due=40, rate=100.0)).wanted == 2
 
 
 def test_slow_jobs_that_wait_long_are_a_reason_even_if_they_are_few() -> None:
     """2 a process is under the threshold, but they would wait for two minutes."""
-    assert decided(crew(present=2, due=4, rate=1 / 60)).wanted == 3
+    assert decided(state(present=2, due=4, rate=1 / 60)).wanted == 3
 
 
 def test_it_does_not_move_before_its_cooldown_is_over() -> None:
     """M54, M55, FD10."""
-    assert decided(crew(due=1000, since_change=1.0)).wanted == 2
-    assert decided(crew(due=1000, since_change=3.0)).wanted == 3
+    assert decided(state(due=1000, since_change=1.0)).wanted == 2
+    assert decided(state(due=1000, since_change=3.0)).wanted == 3
 
 
 def test_it_goes_down_only_after_a_while_of_calm() -> None:
-    assert decided(crew(present=4, calm_for=3.0)).wanted == 4
-    assert decided(crew(present=4, calm_for=9.0)).wanted == 3
-    assert decided(crew(present=1, calm_for=inf)) == Decision(1, "it has its fewest")
+    assert decided(state(present=4, calm_for=3.0)).wanted == 4
+    assert decided(state(present=4, calm_for=9.0)).wanted == 3
+    assert decided(state(present=1, calm_for=inf)) == Decision(1, "it has its fewest")
 
 
 def test_it_keeps_what_is_needed_by_what_comes() -> None:
-    busy = crew(present=4, arrivals=3.0, running=3)
+    busy = state(present=4, arrivals=3.0, running=3)
     assert (busy.is_calm, decided(busy).wanted) == (False, 4)
 
 
 def test_jobs_that_nobody_may_run_are_no_reason_to_grow() -> None:
     """FD10: a dead queue; it even goes down."""
-    dead = crew(present=2, due=500, running=0, rate=None)
+    dead = state(present=2, due=500, running=0, rate=None)
     assert decided(dead).wanted == 2
     assert decided(replace(dead, stalled_for=10.0)) == Decision(
         1, "500 are due and none runs: more processes would not help"
@@ -91,13 +91,13 @@ def test_jobs_that_nobody_may_run_are_no_reason_to_grow() -> None:
 
 def test_the_first_process_comes_as_soon_as_a_job_is_due() -> None:
     idle = replace(AUTO, min_processes=0)
-    assert decided(crew(idle, present=0)).wanted == 0
-    assert decided(crew(idle, present=0, due=1, rate=None)).wanted == 1
+    assert decided(state(idle, present=0)).wanted == 0
+    assert decided(state(idle, present=0, due=1, rate=None)).wanted == 1
 
 
 def test_max_shift_allows_longer_steps() -> None:
-    assert decided(crew(replace(AUTO, max_shift=4), present=2, due=1000)).wanted == 6
-    assert decided(crew(replace(AUTO, max_shift=4), present=2, due=30)).wanted == 3, "no more than are needed"
+    assert decided(state(replace(AUTO, max_shift=4), present=2, due=1000)).wanted == 6
+    assert decided(state(replace(AUTO, max_shift=4), present=2, due=30)).wanted == 3, "no more than are needed"
 
 
 # --- the box ----------------------------------------------------------------------------------------------------
@@ -105,7 +105,7 @@ def test_max_shift_allows_longer_steps() -> None:
 
 def test_it_never_grows_past_the_free_memory() -> None:
     """Free memory, or the pool's own p95, says how many fit."""
-    hungry = crew(replace(AUTO, max_shift=8), due=1000, rss_mb=100.0)
+    hungry = state(replace(AUTO, max_shift=8), due=1000, rss_mb=100.0)
     assert decided(hungry, Box(free_mb=450.0, reserve_mb=200.0)).wanted == 4
     tight = decided(hungry, Box(free_mb=250.0, reserve_mb=200.0))
     assert tight.wanted == 2
@@ -115,14 +115,14 @@ def test_it_never_grows_past_the_free_memory() -> None:
 
 def test_a_lid_over_all_pools_is_shared_by_the_time_to_clear() -> None:
     """M56: the one that would take longer has more; strategy size compares counts."""
-    slow, quick = crew(present=2, due=100, rate=0.1), crew(present=2, due=100, rate=10.0)
+    slow, quick = state(present=2, due=100, rate=0.1), state(present=2, due=100, rate=10.0)
     more, fewer = decide([slow, quick], Box(max_processes=4))
     assert (more.wanted, fewer.wanted) == (3, 1)
     assert fewer.reason == "others have more to clear: its share is 1"
     assert share([1.0, 3.0], [AUTO, AUTO], 8) == [2, 6]
     assert share([0.0, 0.0], [AUTO, AUTO], 2) == [1, 1], "empty: the least"
     by_size = replace(AUTO, strategy=Strategy.SIZE)
-    assert [one.wanted for one in decide([crew(by_size, present=1, due=10), crew(by_size, present=3, due=90)])] == [
+    assert [one.wanted for one in decide([state(by_size, present=1, due=10), state(by_size, present=3, due=90)])] == [
         1,
         4,
     ]
@@ -139,7 +139,7 @@ POOLS = st.builds(
 )
 POSITIVE = st.floats(0, 1e6, allow_nan=False)
 CREWS = st.builds(
-    Crew,
+    PoolState,
     pool=POOLS,
     present=st.integers(0, 40),
     load=st.builds(
@@ -163,9 +163,9 @@ BOXES = st.builds(
 
 
 @given(st.lists(CREWS, min_size=1, max_size=4), BOXES)
-def test_whatever_the_situation_no_bound_is_broken(crews: list[Crew], box: Box) -> None:
-    decisions = decide(crews, box)
-    for its, decision in zip(crews, decisions, strict=True):
+def test_whatever_the_situation_no_bound_is_broken(states: list[PoolState], box: Box) -> None:
+    decisions = decide(states, box)
+    for its, decision in zip(states, decisions, strict=True):
         pool, least = its.pool, min(its.present, its.pool.min_processes)
         assert least <= decision.wanted <= max(its.present, pool.max_processes), decision
         assert decision.reason

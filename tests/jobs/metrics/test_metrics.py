@@ -13,7 +13,7 @@ import pytest
 from snapapp.jobs import Job, Permanent, Snooze, enqueue, enqueue_many
 from snapapp.jobs.metrics import depth as depths
 from snapapp.jobs.metrics import work
-from snapapp.jobs.metrics.depth import Depth, Watch
+from snapapp.jobs.metrics.depth import CachedAnswer, Depth
 from snapapp.jobs.metrics.exposition import counter, gauge, render
 from snapapp.jobs.metrics.work import Pruned
 from snapapp.jobs.model import Buried, Dropped, Failure, Finished, Interrupted, Outcome, Retried, Status, Succeeded
@@ -269,7 +269,7 @@ def test_many_who_ask_are_one_question(db: Db) -> None:
         with db.transaction():
             yield db
 
-    watch = Watch(counted, depths.depth)
+    watch = CachedAnswer(counted, depths.depth)
     at_once(*[lambda: watch.look(fresh_for=timedelta(seconds=15))] * 8)
     assert len(asked) == 1
     make_job(db, "FAILED")
@@ -286,7 +286,7 @@ def test_a_database_that_refuses_is_told_and_asked_again(url: str) -> None:
         with connect(url, name="test") as db, db.transaction():
             yield db
 
-    watch = Watch(shaky, depths.depth)
+    watch = CachedAnswer(shaky, depths.depth)
     assert watch.look(fresh_for=timedelta(seconds=15)) is None
     assert watch.trouble == "it is away"
     fails.clear()

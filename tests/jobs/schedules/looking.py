@@ -11,7 +11,7 @@ from snapapp.jobs.rows import roster
 from snapapp.jobs.rows.database import Line, connect
 from snapapp.jobs.rows.roster import Member, Report
 from snapapp.jobs.schedules.ledger import Declaration
-from snapapp.jobs.schedules.scheduler import Watch
+from snapapp.jobs.schedules.scheduler import Scheduler
 from snapapp.jobs.schedules.slots import slots
 from tests.factory import Db
 from tests.jobs.working import Heard
@@ -42,14 +42,14 @@ class Looker:
             Declaration(its, known.get(its.name).queue, known.get(its.name).max_attempts or 3, name)
             for its in known.schedules()
         ]
-        watch = Watch(name, self._line, declarations, self.events)
-        self._watch, self.close = watch, watch.close
+        scheduler = Scheduler(name, self._line, declarations, self.events)
+        self._scheduler, self.close = scheduler, scheduler.close
 
     def look(self) -> float:
         """The first one declares, as it does in a worker, whose thread then looks again at once."""
-        if not self._watch._declared:
-            self._watch.look()
-        return self._watch.look()
+        if not self._scheduler._declared:
+            self._scheduler.look()
+        return self._scheduler.look()
 
 
 def enlist(db: Db, name: str, *, dead: bool = False) -> None:

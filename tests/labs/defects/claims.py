@@ -247,7 +247,7 @@ DEFECTS: dict[str, Mutant] = {
         "Q39",
         "what each worker did is not told with its name",
         "jobs/metrics/test_metrics::test_what_each_worker_alive_did_is_told_and_how_old_the_oldest_beat_is",
-        ("snapapp/jobs/metrics/crew.py", '{"worker": its.name, "id": its.id}', '{"worker": "", "id": its.id}'),
+        ("snapapp/jobs/metrics/workers.py", '{"worker": its.name, "id": its.id}', '{"worker": "", "id": its.id}'),
     ),
     "lines-without-a-worker": defect(
         "Q40 R3",

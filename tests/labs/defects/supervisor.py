@@ -257,19 +257,19 @@ DEFECTS: dict[str, Mutant] = {
         "M54",
         "a pool grows to what it needs in one step",
         "jobs/fleet/test_scaling::test_it_grows_by_one_step_when_more_is_due_than_will_be_cleared_in_time",
-        (_SCALING, "crew.present + min(pool.max_shift, _missing(crew))", "crew.present + _missing(crew)"),
+        (_SCALING, "state.present + min(pool.max_shift, _missing(state))", "state.present + _missing(state)"),
     ),
     "no-cooldown": defect(
         "M55 FD10",
         "a pool changes as often as somebody looks",
         "jobs/fleet/test_scaling::test_it_does_not_move_before_its_cooldown_is_over",
-        (_SCALING, "    if crew.since_change < _ALMOST * pool.cooldown.total_seconds():\n", "    if False:\n"),
+        (_SCALING, "    if state.since_change < _ALMOST * pool.cooldown.total_seconds():\n", "    if False:\n"),
     ),
     "first-come-first-served": defect(
         "M56",
         "pools share a host alike, whatever waits for them",
         "jobs/fleet/test_scaling::test_a_lid_over_all_pools_is_shared_by_the_time_to_clear",
-        (_SCALING, "    return float(crew.load.due) if", "    return 1.0\n    return float(crew.load.due) if"),
+        (_SCALING, "    return float(state.load.due) if", "    return 1.0\n    return float(state.load.due) if"),
     ),
     "the-row-of-an-orphan": defect(
         "M57",

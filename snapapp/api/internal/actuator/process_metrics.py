@@ -16,7 +16,7 @@ from snapapp.api.http.requests.route_counts import BUCKETS, Traffic
 from snapapp.backup import records
 from snapapp.backup.records import State, What
 from snapapp.jobs.metrics import depth, work
-from snapapp.jobs.metrics.depth import Depth, Watch
+from snapapp.jobs.metrics.depth import CachedAnswer, Depth
 from snapapp.jobs.metrics.exposition import counter, gauge, histogram
 from snapapp.jobs.metrics.work import Pruned
 from snapapp.jobs.rows.costs import Spent
@@ -36,8 +36,8 @@ class Numbers:
         self.traffic = traffic
         self._lag = lag
         self._pruned = Pruned(monolith.events)
-        self.depth = Watch(lambda: monolith.web.begin(), depth.depth)
-        self.backups = Watch(lambda: monolith.web.begin(), records.states)
+        self.depth = CachedAnswer(lambda: monolith.web.begin(), depth.depth)
+        self.backups = CachedAnswer(lambda: monolith.web.begin(), records.states)
 
     # --- by name ----------------------------------------------------------------------------------------------
 
