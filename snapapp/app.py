@@ -21,7 +21,7 @@ from snapapp.errors import SettingsError
 from snapapp.process.health import Health
 from snapapp.process.loop_lag import Lag
 from snapapp.process.monolith import Monolith
-from snapapp.process.shutdown import Departure
+from snapapp.process.shutdown import Shutdown
 from snapapp.process.systemd import Notices
 from snapapp.settings.loading import from_environment
 from snapapp.settings.table import Settings
@@ -41,18 +41,18 @@ def create_app(settings: Settings, monolith: Monolith | None = None, noted: Sequ
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         health = Health(monolith)
-        with Departure(monolith) as departure, app.state.lag, Notices(health.is_worth_a_restart) as notices:
-            app.state.departure = departure
+        with Shutdown(monolith) as shutdown, app.state.lag, Notices(health.is_worth_a_restart) as notices:
+            app.state.shutdown = shutdown
             sys.setswitchinterval(_SWITCH_INTERVAL)
             await asyncio.to_thread(monolith.start)
             app.state.health = health
-            departure.serving(noted)
+            shutdown.serving(noted)
             notices.ready()
             try:
                 yield
             finally:
                 notices.stopping()
-                await asyncio.to_thread(monolith.stop, departure.reason)
+                await asyncio.to_thread(monolith.stop, shutdown.reason)
                 app.state.health.close()
 
     app = FastAPI(

@@ -36,9 +36,9 @@ def run(arguments: Namespace, settings: Settings) -> int:
             return 0
         runtime = stack.enter_context(_runtime(settings.jobs(url), settings))
         if arguments.once:
-            foreground.work_once(foreground.Visitor(runtime, once=True), signals)
+            foreground.work_once(foreground.FiniteWorker(runtime, once=True), signals)
         elif arguments.drain:
-            foreground.drain(foreground.Visitor(runtime), runtime, signals)
+            foreground.drain(foreground.FiniteWorker(runtime), runtime, signals)
         else:
             why = foreground.work(runtime.worker(), signals)
             if why:

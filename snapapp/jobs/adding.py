@@ -287,7 +287,7 @@ def _check_text(name: str, value: object) -> None:
 
 def _check_tenant(name: str, value: object) -> None:
     if value is None:
-        raise InvalidJob("tenant must be text, not None; the house's own is empty")
+        raise InvalidJob("tenant must be text, not None; a job of no tenant has an empty one")
     _check_text(name, value)
 
 

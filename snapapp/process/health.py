@@ -9,7 +9,7 @@ from typing import Any
 
 import psycopg
 
-from snapapp.jobs.rows.database import Line, connect
+from snapapp.jobs.rows.database import Database, connect
 from snapapp.process.monolith import Monolith
 from snapapp.storage import room_of
 
@@ -31,7 +31,7 @@ class Health:
 
     def __init__(self, monolith: Monolith) -> None:
         self._monolith = monolith
-        self._line = Line(self._connect)
+        self._database = Database(self._connect)
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="health")
         # The event loop's thread writes these two.
         self._question: Future[timedelta | str] | None = None
@@ -81,7 +81,7 @@ class Health:
 
     def close(self) -> None:
         self._thread.shutdown(wait=False, cancel_futures=True)
-        self._line.close()
+        self._database.close()
 
     def _ask(self) -> Future[timedelta | str]:
         if self._question and (not self._question.done() or monotonic() - self._asked_at < _FRESH_FOR):
@@ -94,12 +94,12 @@ class Health:
         """How long the database took to answer, or what is wrong with it. The time is measured here, so that neither
         connecting nor a busy event loop counts as slowness of the database."""
         try:
-            with self._line.connection() as db:
+            with self._database.connection() as db:
                 began = monotonic()
                 db.execute("SELECT 1")
                 return timedelta(seconds=monotonic() - began)
         except psycopg.Error as error:
-            self._line.reset()
+            self._database.reset()
             return " ".join(str(error).split()) or type(error).__name__
 
     def _connect(self) -> psycopg.Connection[Any]:

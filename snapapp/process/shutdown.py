@@ -16,7 +16,7 @@ _IMPATIENT_AFTER = 1.0  # seconds; a second signal before that is the first one 
 _NUMBERS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)  # SIGHUP: the terminal was closed
 
 
-class Departure:
+class Shutdown:
     """The end of the process. At the first signal streams end and the worker drains. At the second signal, or at the
     end of the grace, everything ends at once."""
 
@@ -99,4 +99,4 @@ class Departure:
             handler(number, None)
 
     def _in_background(self, act: Callable[[], None]) -> None:
-        threading.Thread(target=act, name="departure", daemon=True).start()
+        threading.Thread(target=act, name="shutdown", daemon=True).start()

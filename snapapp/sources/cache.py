@@ -15,7 +15,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from snapapp.sources.errors import Reason, SourceUnavailable
-from snapapp.sources.guard import Place
+from snapapp.sources.guard import SourceUrl
 from snapapp.sources.http_client import Version
 from snapapp.sources.limits import Limits
 
@@ -88,11 +88,11 @@ class Cache:
             with _needing_room():
                 self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
 
-    def has_begun(self, origin: Place) -> bool:
+    def has_begun(self, origin: SourceUrl) -> bool:
         """Whether the first block of some version is cached, so that opening need not fetch it."""
         return any(_begins(path) for path in self._entries(f"{_digest(origin.url)}-*"))
 
-    def blocks(self, origin: Place, version: Version) -> Blocks:
+    def blocks(self, origin: SourceUrl, version: Version) -> Blocks:
         """The blocks of this version. They are not shared if there is no cache, or if the server sends nothing to tell
         versions apart."""
         self.make_room()

@@ -10,7 +10,7 @@ from datetime import timedelta
 from time import monotonic
 from typing import Any
 
-from snapapp.sources.guard import Address, Place
+from snapapp.sources.guard import Address, SourceUrl
 
 _CONNECT_WITHIN = 5.0  # seconds; then the next address is tried, because IPv6 is broken in many networks
 
@@ -81,10 +81,10 @@ class Connection(http.client.HTTPConnection):
 
     response_class = _Response
 
-    def __init__(self, place: Place, addresses: Sequence[Address], pace: Pace) -> None:
-        super().__init__(place.host, place.port)
-        self.default_port = 443 if place.scheme == "https" else 80  # otherwise the Host header would have :443
-        self._is_secure = place.scheme == "https"
+    def __init__(self, url: SourceUrl, addresses: Sequence[Address], pace: Pace) -> None:
+        super().__init__(url.host, url.port)
+        self.default_port = 443 if url.scheme == "https" else 80  # otherwise the Host header would have :443
+        self._is_secure = url.scheme == "https"
         self._addresses = addresses
         self._pace = pace
 
@@ -92,10 +92,10 @@ class Connection(http.client.HTTPConnection):
         plain = self._connect_to_any()
         self.sock = self._with_tls(plain) if self._is_secure else plain
 
-    def leads_to(self, place: Place) -> bool:
-        """Whether the connection is open and leads to this place."""
-        is_secure = place.scheme == "https"
-        return self.sock is not None and (self.host, self.port, self._is_secure) == (place.host, place.port, is_secure)
+    def leads_to(self, url: SourceUrl) -> bool:
+        """Whether the connection is open and leads to this url."""
+        is_secure = url.scheme == "https"
+        return self.sock is not None and (self.host, self.port, self._is_secure) == (url.host, url.port, is_secure)
 
     def hurry(self) -> None:
         """Sets the timeout before a request, because sending must end in time too."""

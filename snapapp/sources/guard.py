@@ -63,7 +63,7 @@ _ISATAP = (0x00005EFE, 0x02005EFE)  # wraps IPv4 under any prefix
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class SourceUrl:
     """A URL in parts: the host in ASCII and lower case, the path with its query as in a request line."""
 
     scheme: str
@@ -86,15 +86,15 @@ class Place:
         text = self.url.partition("?")[0]
         return text if len(text) <= 200 else f"{text[:200]}…"
 
-    def beyond(self, location: str) -> "Place":
+    def beyond(self, location: str) -> "SourceUrl":
         """Where a redirect from here leads. Bytes of the header beyond ASCII are percent-encoded."""
         try:
-            return place(urljoin(self.url, quote(location.encode("latin-1"), safe=_UNQUOTED + "#")))
+            return source_url(urljoin(self.url, quote(location.encode("latin-1"), safe=_UNQUOTED + "#")))
         except ValueError:
             raise _refused_url(f"{self.shown} redirects to what is not a URL") from None
 
 
-def place(url: str) -> Place:
+def source_url(url: str) -> SourceUrl:
     """Parses a URL, or raises what is wrong with it."""
     url = url.strip(" ")
     if len(url) > LONGEST_URL:
@@ -111,7 +111,7 @@ def place(url: str) -> Place:
         raise _refused_url("The URL holds a user name or a password; remove what stands before the @")
     host, port = _host_and_port(parts.netloc)
     path = quote(parts.path or "/", safe=_UNQUOTED) + (f"?{quote(parts.query, safe=_UNQUOTED)}" if parts.query else "")
-    return Place(parts.scheme, host, port or PORTS[parts.scheme], path)
+    return SourceUrl(parts.scheme, host, port or PORTS[parts.scheme], path)
 
 
 def _host_and_port(text: str) -> tuple[str, int | None]:
@@ -169,22 +169,22 @@ def _refused_url(message: str) -> SourceRefused:
 # --- Addresses ----------------------------------------------------------------------------------------------
 
 
-def addresses(place: Place, allowed_hosts: Collection[str], within: float) -> list[Address]:
+def addresses(url: SourceUrl, allowed_hosts: Collection[str], within: float) -> list[Address]:
     """The addresses that a connection may go to. One forbidden address condemns the host: a name that is public and
     private at once is a trap."""
-    is_allowed = is_among(place, allowed_hosts)
-    if not is_allowed and not is_usual(place.port):
-        raise _forbidden(f"Port {place.port} of {place.host} is not one that videos are fetched from.")
-    resolved = _addresses_of(place, within)
+    is_allowed = is_among(url, allowed_hosts)
+    if not is_allowed and not is_usual(url.port):
+        raise _forbidden(f"Port {url.port} of {url.host} is not one that videos are fetched from.")
+    resolved = _addresses_of(url, within)
     if not is_allowed and not all(is_public(address) and not _is_ours(address) for address in resolved):
-        raise _forbidden(f"{place.host} is not a public address; videos are fetched from public addresses only.")
+        raise _forbidden(f"{url.host} is not a public address; videos are fetched from public addresses only.")
     return resolved
 
 
-def is_among(place: Place, hosts: Collection[str]) -> bool:
-    """Whether the place is in the list. `host` stands for all usual ports, `host:port` for one port."""
+def is_among(url: SourceUrl, hosts: Collection[str]) -> bool:
+    """Whether the url is in the list. `host` stands for all usual ports, `host:port` for one port."""
     exempt = [_host_and_port(host) for host in hosts]
-    return (place.host, place.port) in exempt or ((place.host, None) in exempt and is_usual(place.port))
+    return (url.host, url.port) in exempt or ((url.host, None) in exempt and is_usual(url.port))
 
 
 def is_usual(port: int) -> bool:
@@ -214,27 +214,27 @@ def _is_ours(address: Address) -> bool:
         return False  # there is no route; connecting will fail
 
 
-def _addresses_of(place: Place, within: float) -> list[Address]:
+def _addresses_of(url: SourceUrl, within: float) -> list[Address]:
     try:
-        return [ipaddress.ip_address(place.host)]
+        return [ipaddress.ip_address(url.host)]
     except ValueError:
         pass
-    answers = _resolve(place, within)
+    answers = _resolve(url, within)
     if isinstance(answers, OSError):
         # some systems report a missing name and an unreachable resolver alike, so both are tried again
-        raise unreachable(place.host, f"its name cannot be resolved ({answers.strerror})") from answers
+        raise unreachable(url.host, f"its name cannot be resolved ({answers.strerror})") from answers
     if not answers:
-        raise unreachable(place.host, f"its name was not resolved within {within:.0f} s")
+        raise unreachable(url.host, f"its name was not resolved within {within:.0f} s")
     return list(dict.fromkeys(answers))
 
 
-def _resolve(place: Place, within: float) -> list[Address] | OSError:
+def _resolve(url: SourceUrl, within: float) -> list[Address] | OSError:
     """Looks the name up in a thread, because the system's resolver has no timeout."""
     answers: list[list[Address] | OSError] = []
 
     def look_up() -> None:
         try:
-            entries = socket.getaddrinfo(place.host, place.port, type=socket.SOCK_STREAM)
+            entries = socket.getaddrinfo(url.host, url.port, type=socket.SOCK_STREAM)
         except OSError as error:
             answers.append(error)
         else:

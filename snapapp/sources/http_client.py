@@ -13,7 +13,7 @@ from http.client import HTTPResponse
 from snapapp.sources import guard
 from snapapp.sources.connection import Connection, Pace
 from snapapp.sources.errors import Dropped, Reason, SourceRefused, SourceUnavailable
-from snapapp.sources.guard import Place
+from snapapp.sources.guard import SourceUrl
 from snapapp.sources.limits import MIB, Limits
 
 _LARGEST = 1 << 40  # bytes; no video is so large, and sparse files and loops over blocks have limits too
@@ -57,8 +57,8 @@ class Answer:
     """An answer whose headers have come; `pieces` yields its bytes. If some are left unread, the connection is
     closed."""
 
-    def __init__(self, line: "Line", response: HTTPResponse, start: int, stop: int | None) -> None:
-        self._line = line
+    def __init__(self, connection: "SourceConnection", response: HTTPResponse, start: int, stop: int | None) -> None:
+        self._connection = connection
         self._response = response
         self.is_partial = response.status == http.client.PARTIAL_CONTENT
         span = _span(response) if self.is_partial else None
@@ -74,26 +74,26 @@ class Answer:
         count = 0
         while self.length is None or count < self.length:
             wanted = _PIECE if self.length is None else min(_PIECE, self.length - count)
-            piece = self._line.read(self._response, wanted)
+            piece = self._connection.read(self._response, wanted)
             if not piece:
                 break
             count += len(piece)
             yield piece
         if self.length is not None and count < self.length:
-            raise self._line.dropped(f"it sent {count} of {self.length} bytes")
-        self._line.let_go()
+            raise self._connection.dropped(f"it sent {count} of {self.length} bytes")
+        self._connection.let_go()
 
 
-class Line:
+class SourceConnection:
     """The connection to a source, as long as it is read, for one thread and one request at a time."""
 
-    def __init__(self, origin: Place, limits: Limits) -> None:
+    def __init__(self, origin: SourceUrl, limits: Limits) -> None:
         self.origin = origin
         self.pace = Pace(limits.timeout, limits.stall)
         self.requests = 0
         self.bytes = 0
         self._limits = limits
-        self._place = origin  # where the redirects led
+        self._url = origin  # where the redirects led
         self._connection: Connection | None = None
         self._response: HTTPResponse | None = None
 
@@ -154,64 +154,64 @@ class Line:
 
     def dropped(self, how: str) -> Dropped:
         self.hang_up()
-        return Dropped(Reason.BROKEN, f"{self._place.host} broke off while sending the video: {how}.")
+        return Dropped(Reason.BROKEN, f"{self._url.host} broke off while sending the video: {how}.")
 
     # --- one request ----------------------------------------------------------------------------------------
 
     def _answer_after_redirects(self, headers: dict[str, str]) -> HTTPResponse:
         """The answer after all redirects. The last request's target is tried first; if that has expired, the original
         URL is."""
-        was_elsewhere = self._place != self.origin
-        response = self._follow(self._place, headers)
+        was_elsewhere = self._url != self.origin
+        response = self._follow(self._url, headers)
         if was_elsewhere and response.status in _MAY_HAVE_EXPIRED:
             self.hang_up()
             response = self._follow(self.origin, headers)
         return response
 
-    def _follow(self, place: Place, headers: dict[str, str]) -> HTTPResponse:
+    def _follow(self, url: SourceUrl, headers: dict[str, str]) -> HTTPResponse:
         for _ in range(_HOPS + 1):
-            response = self._send_with_retry(place, headers)
+            response = self._send_with_retry(url, headers)
             location = response.getheader("Location")
             if response.status not in _REDIRECTS or location is None:
-                self._place = place
+                self._url = url
                 return response
             self.hang_up()  # cheaper than to read the redirect's body
-            place = place.beyond(location)
+            url = url.beyond(location)
         raise SourceRefused(Reason.BROKEN, f"{self.origin.shown} redirects more than {_HOPS} times.")
 
-    def _send_with_retry(self, place: Place, headers: dict[str, str]) -> HTTPResponse:
-        is_kept = self._connection is not None and self._connection.leads_to(place)
+    def _send_with_retry(self, url: SourceUrl, headers: dict[str, str]) -> HTTPResponse:
+        is_kept = self._connection is not None and self._connection.leads_to(url)
         try:
-            return self._send(place, headers)
+            return self._send(url, headers)
         except Dropped:
             if not is_kept:
                 raise
-            return self._send(place, headers)  # the server may have closed the kept connection
+            return self._send(url, headers)  # the server may have closed the kept connection
 
-    def _send(self, place: Place, headers: dict[str, str]) -> HTTPResponse:
+    def _send(self, url: SourceUrl, headers: dict[str, str]) -> HTTPResponse:
         if self.requests >= self._limits.max_requests:
             raise SourceRefused(
-                Reason.BROKEN, f"{place.host} sends the video in pieces too small to read it ({self.requests} so far)."
+                Reason.BROKEN, f"{url.host} sends the video in pieces too small to read it ({self.requests} so far)."
             )
-        with self._errors_as_ours(place), self._or_hang_up():
-            connection = self._connect(place)
+        with self._errors_as_ours(url), self._or_hang_up():
+            connection = self._connect(url)
             self.requests += 1
             connection.hurry()
-            connection.request("GET", place.path, headers=headers)
+            connection.request("GET", url.path, headers=headers)
             self._response = connection.getresponse()
         return self._response
 
-    def _connect(self, place: Place) -> Connection:
-        if self._connection and self._connection.leads_to(place):
+    def _connect(self, url: SourceUrl) -> Connection:
+        if self._connection and self._connection.leads_to(url):
             return self._connection
         self.hang_up()
-        addresses = guard.addresses(place, self._limits.allowed_hosts, self.pace.allowance())
-        self._connection = Connection(place, addresses, self.pace)
+        addresses = guard.addresses(url, self._limits.allowed_hosts, self.pace.allowance())
+        self._connection = Connection(url, addresses, self.pace)
         self._connection.connect()
         return self._connection
 
     def _check(self, response: HTTPResponse, start: int, stop: int | None) -> None:
-        status, shown, host = response.status, self._place.shown, self._place.host
+        status, shown, host = response.status, self._url.shown, self._url.host
         if status == 200 or (status == 206 and stop is not None):
             if (coding := response.getheader("Content-Encoding", "").strip().lower()) not in ("", "identity"):
                 raise SourceRefused(
@@ -244,9 +244,9 @@ class Line:
             raise
 
     @contextmanager
-    def _errors_as_ours(self, place: Place | None = None) -> Iterator[None]:
+    def _errors_as_ours(self, url: SourceUrl | None = None) -> Iterator[None]:
         """Turns all errors of the network into ours."""
-        host = (place or self._place).host
+        host = (url or self._url).host
         try:
             yield
         except TimeoutError as error:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from snapapp.sources import guard
 from snapapp.sources.cache import BLOCK, Blocks, Cache
 from snapapp.sources.errors import Dropped, Reason, SourceUnavailable
-from snapapp.sources.http_client import Answer, Line, Version
+from snapapp.sources.http_client import Answer, SourceConnection, Version
 from snapapp.sources.limits import Limits
 
 if TYPE_CHECKING:
@@ -27,21 +27,21 @@ _ROOM_EVERY = 64  # blocks written
 def open_remote(url: str, limits: Limits) -> "RemoteFile":
     """Opens the video at a URL; raises `SourceRefused` or `SourceUnavailable`. This takes one request, or two if the
     video is cached and has changed. From a server without ranges the whole video is fetched here."""
-    line = Line(guard.place(url), limits)
+    connection = SourceConnection(guard.source_url(url), limits)
     try:
-        with line.pace.running():
-            return _open(line, Cache(limits))
+        with connection.pace.running():
+            return _open(connection, Cache(limits))
     except BaseException:
-        line.hang_up()
+        connection.hang_up()
         raise
 
 
-def _open(line: Line, cache: Cache) -> "RemoteFile":
-    answer = line.ask(0, 1 if cache.has_begun(line.origin) else BLOCK)
+def _open(connection: SourceConnection, cache: Cache) -> "RemoteFile":
+    answer = connection.ask(0, 1 if cache.has_begun(connection.origin) else BLOCK)
     if answer.is_partial and (not answer.is_as_asked or answer.version.size is None):
-        answer = line.ask(0, None)  # this server cannot send parts
-    line.judge(answer.version.size)
-    file = RemoteFile(line, cache, cache.blocks(line.origin, answer.version), answer.version)
+        answer = connection.ask(0, None)  # this server cannot send parts
+    connection.judge(answer.version.size)
+    file = RemoteFile(connection, cache, cache.blocks(connection.origin, answer.version), answer.version)
     try:
         file.begin(answer)
     except BaseException:
@@ -53,17 +53,17 @@ def _open(line: Line, cache: Cache) -> "RemoteFile":
 def beginning(url: str, limits: Limits, size: int) -> bytes:
     """The first `size` bytes at a URL, or all if there are fewer. Nothing is cached, and no more is fetched, even from
     a server without ranges."""
-    line = Line(guard.place(url), limits)
+    connection = SourceConnection(guard.source_url(url), limits)
     try:
-        with line.pace.running():
-            answer = line.ask(0, size)
+        with connection.pace.running():
+            answer = connection.ask(0, size)
             if answer.is_partial and not answer.is_as_asked:
-                answer = line.ask(0, None)  # this server cannot send parts
+                answer = connection.ask(0, None)  # this server cannot send parts
             first_bytes = _read_first(answer, size)
-            line.judge(len(first_bytes))
+            connection.judge(len(first_bytes))
             return first_bytes
     finally:
-        line.hang_up()
+        connection.hang_up()
 
 
 def _read_first(answer: Answer, size: int) -> bytes:
@@ -79,9 +79,9 @@ class RemoteFile(io.RawIOBase):
     """A seekable file for one reader on one thread. A read returns all bytes that were asked for, up to the end of the
     file; a read that raises does not move the position. Every read may raise `SourceRefused` or `SourceUnavailable`."""
 
-    def __init__(self, line: Line, cache: Cache, blocks: Blocks, version: Version) -> None:
+    def __init__(self, connection: SourceConnection, cache: Cache, blocks: Blocks, version: Version) -> None:
         super().__init__()
-        self._line = line
+        self._connection = connection
         self._cache = cache
         self._blocks = blocks
         self._version = version
@@ -149,7 +149,7 @@ class RemoteFile(io.RawIOBase):
     def close(self) -> None:
         """Closes the file. Calling it twice does no harm."""
         if not self.closed:
-            self._line.hang_up()
+            self._connection.hang_up()
             self._blocks.close()
             self._recent.clear()
             if self._written:
@@ -186,7 +186,7 @@ class RemoteFile(io.RawIOBase):
         return block
 
     def _fetch_block(self, index: int, needed: int) -> bytes:
-        with self._line.pace.running(), self._blocks.turn(self._line.pace.left / 2):
+        with self._connection.pace.running(), self._blocks.turn(self._connection.pace.left / 2):
             block = self._blocks.get(index, self._length(index))
             if block is None:
                 self._fetch(index, self._until(index, needed))
@@ -216,7 +216,7 @@ class RemoteFile(io.RawIOBase):
         while not intake.is_done:
             before = intake.position
             try:
-                answer = self._line.ask(intake.position, end, self._version)
+                answer = self._connection.ask(intake.position, end, self._version)
                 if not answer.is_partial:
                     self._take_whole(answer)
                     break
@@ -228,9 +228,9 @@ class RemoteFile(io.RawIOBase):
 
     def _same_version(self, answer: Answer) -> Answer:
         if not self._version.is_still(answer.version):
-            raise self._line.changed()
+            raise self._connection.changed()
         if not answer.is_as_asked:
-            raise self._line.dropped("it sent another part than was asked for")
+            raise self._connection.dropped("it sent another part than was asked for")
         return answer
 
     def _take(self, answer: Answer, intake: "_Intake") -> None:
@@ -254,27 +254,27 @@ class RemoteFile(io.RawIOBase):
                 self._take(answer, _Intake(0, self._length(0)))
             self._runs[1] = 1
         elif not self._is_complete():
-            with self._blocks.turn(self._line.pace.left / 2) as has_waited:
+            with self._blocks.turn(self._connection.pace.left / 2) as has_waited:
                 if not has_waited:
                     self._take_whole(answer)
                 elif not self._is_complete():
-                    self._take_whole(self._line.ask(0, None))
-        self._line.let_go()
+                    self._take_whole(self._connection.ask(0, None))
+        self._connection.let_go()
 
     def _is_complete(self) -> bool:
         return self._version.size is not None and all(self._blocks.has(index) for index in range(self._count))
 
     def _take_whole(self, answer: Answer) -> None:
         if not self._version.is_still(answer.version):
-            raise self._line.changed()
-        self._line.afford(answer.length)
+            raise self._connection.changed()
+        self._connection.afford(answer.length)
         intake = _Intake(0, answer.length)
         self._take(answer, intake)
         if self._version.size is None:
             self._version = replace(self._version, size=intake.position)
             for index, block in intake.rest():
                 self._put(index, block)
-        self._line.judge(self.size)
+        self._connection.judge(self.size)
 
 
 class _Intake:

@@ -45,14 +45,14 @@ class Departures:
     longest: float = 0.0
     codes: Counter[int] = field(default_factory=Counter)
     broken: list[str] = field(default_factory=list)  # requests that began before the signal and got no whole answer
-    left: list[int] = field(default_factory=list)  # processes that outlived their departure
+    left: list[int] = field(default_factory=list)  # processes that outlived their shutdown
 
     def problems(self) -> list[str]:
         found = [f"a request that began before the signal: {how}" for how in self.broken]
         wrong = {
             "departures took longer than the grace": int(self.longest > GRACE),
             "exit codes other than 0": sum(times for code, times in self.codes.items() if code),
-            "processes outlived their departure": len(self.left),
+            "processes outlived their shutdown": len(self.left),
         }
         return found + [f"{times} {what}" for what, times in wrong.items() if times]
 
@@ -66,7 +66,7 @@ class Tally(Departures):
     jobs: Counter[str] = field(default_factory=Counter)  # by status, at the end
     effects: int = 0
     doubles: int = 0
-    charged: int = 0  # jobs that a departure cost an attempt
+    charged: int = 0  # jobs that a shutdown cost an attempt
     missing: int = 0  # jobs for which a client heard 201 and that are not there
 
 

@@ -48,7 +48,7 @@ def used(limits: Limits) -> int:
 
 def read(server: Server, limits: Limits, path: str = "/v") -> tuple[bytes, int, int]:
     with open_remote(server.url(path), limits) as file:
-        return file.read(), file._line.bytes, file._line.requests
+        return file.read(), file._connection.bytes, file._connection.requests
 
 
 # --- Sharing ------------------------------------------------------------------------------------------------
@@ -71,7 +71,7 @@ def test_what_another_moment_fetched_is_used_too(server: Server, shared: Limits,
 def test_two_that_read_at_once_see_each_others_blocks(server: Server, shared: Limits, film: Film) -> None:
     with open_remote(server.url("/v"), shared) as one, open_remote(server.url("/v"), shared) as other:
         assert one.read() == other.read() == CONTENT
-        assert other._line.bytes == 1
+        assert other._connection.bytes == 1
 
 
 @pytest.mark.parametrize("honours_ranges", [True, False])
@@ -309,7 +309,7 @@ def test_a_reader_that_hangs_does_not_hold_the_others_for_ever(server: Server, s
         open_remote(server.url("/v"), quick) as file,
     ):
         assert b"".join(iter(lambda: file.read(1000), b"")) == CONTENT
-        assert file._line.requests > 3
+        assert file._connection.requests > 3
 
 
 def test_a_full_disk_is_said_to_be_full(
@@ -345,7 +345,7 @@ def test_a_folder_that_cannot_be_made_is_an_error_that_names_it(
 
 def test_versions_differ_by_all_that_the_server_says(tmp_path: Path) -> None:
     kept = Cache(Limits(folder=tmp_path, cache_bytes=MIB))
-    origin = guard.place("http://cdn.example/v")
+    origin = guard.source_url("http://cdn.example/v")
     for version in [
         Version(1, '"1"', None),
         Version(2, '"1"', None),

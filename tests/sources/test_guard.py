@@ -126,16 +126,16 @@ def test_a_host_in_disguise_is_refused_whatever_the_resolver_would_make_of_it(ho
     ],
 )
 def test_urls_as_people_write_them(url: str, host: str, port: int, path: str) -> None:
-    place = guard.place(url)
-    assert (place.host, place.port, place.path) == (host, port, path)
-    assert guard.place(place.url) == place
+    parsed = guard.source_url(url)
+    assert (parsed.host, parsed.port, parsed.path) == (host, port, path)
+    assert guard.source_url(parsed.url) == parsed
 
 
 @given(st.text(max_size=60))
 def test_any_text_is_a_place_or_a_refusal(text: str) -> None:
     for url in (text, f"http://{text}", f"https://cdn.example/{text}", f"http://cdn.example:{text}/"):
         try:
-            said = guard.place(url).url
+            said = guard.source_url(url).url
         except SourceRefused as error:
             said = str(error)
         else:
@@ -278,7 +278,7 @@ def test_a_port_that_is_not_for_videos_is_refused(port: int) -> None:
     ],
 )
 def test_an_exemption_is_for_a_host_on_usual_ports_or_for_one_port(hosts: set[str], url: str, is_exempt: bool) -> None:
-    assert guard.is_among(guard.place(url), hosts) is is_exempt
+    assert guard.is_among(guard.source_url(url), hosts) is is_exempt
 
 
 # --- Names that answer differently each time ----------------------------------------------------------------
@@ -354,7 +354,7 @@ import ipaddress
 from snapapp.sources import guard
 print(guard.is_public(ipaddress.ip_address("8.8.4.4")), guard._is_ours(ipaddress.ip_address("8.8.4.4")))
 print(guard._is_ours(ipaddress.ip_address("8.8.8.8")))
-ours, other = guard.place("http://8.8.4.4/"), guard.place("http://8.8.8.8/")
+ours, other = guard.source_url("http://8.8.4.4/"), guard.source_url("http://8.8.8.8/")
 print(guard.addresses(other, [], 1), guard.addresses(ours, ["8.8.4.4"], 1))
 guard.addresses(ours, [], 1)
 """

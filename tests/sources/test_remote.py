@@ -80,7 +80,7 @@ def test_reading_and_seeking_are_those_of_the_bytes_themselves(
 def test_everything_was_fetched_once(remote: RemoteFile) -> None:
     remote.seek(0)
     assert remote.read() == CONTENT
-    assert remote._line.bytes == len(CONTENT)
+    assert remote._connection.bytes == len(CONTENT)
 
 
 def test_it_is_a_raw_file_as_the_standard_library_knows_them(server: Server, opened: Open) -> None:
@@ -137,7 +137,7 @@ def test_reading_on_fetches_more_at_a_time_over_one_connection(server: Server, o
     while file.read(10_000):
         pass
     assert [len(part) // BLOCK for part in film.sent] == [1, 1, 2, 4, 8, 8, 6]
-    assert (file._line.requests, file._line.bytes, server.connections) == (7, file.size, 1)
+    assert (file._connection.requests, file._connection.bytes, server.connections) == (7, file.size, 1)
 
 
 def test_a_jump_fetches_one_block_and_going_on_remembers_where_it_was(server: Server, opened: Open) -> None:
@@ -156,7 +156,7 @@ def test_one_large_read_is_one_request(server: Server, opened: Open) -> None:
     server.acts["/v"] = Film(bytes(100 * BLOCK))
     file = opened("/v")
     assert len(file.read(50 * BLOCK)) == 50 * BLOCK
-    assert file._line.requests == 2
+    assert file._connection.requests == 2
 
 
 def test_a_fetch_stops_where_the_bytes_are_here_already(server: Server, opened: Open) -> None:
@@ -166,7 +166,7 @@ def test_a_fetch_stops_where_the_bytes_are_here_already(server: Server, opened: 
     file.read(1)
     file.seek(0)
     assert file.read() == CONTENT
-    assert file._line.bytes == file.size
+    assert file._connection.bytes == file.size
 
 
 @given(st.integers(0, 10**6))

@@ -24,7 +24,7 @@ def test_a_server_that_ignores_ranges_is_downloaded_with_one_request(server: Ser
     assert file.read() == CONTENT[size - 1 : size]
     file.seek(0)
     assert file.read() == CONTENT[:size]
-    assert (file._line.requests, file._line.bytes, file.size) == (1, size, size)
+    assert (file._connection.requests, file._connection.bytes, file.size) == (1, size, size)
 
 
 def test_a_whole_that_is_announced_too_large_is_refused_at_once(server: Server, opened: Open) -> None:

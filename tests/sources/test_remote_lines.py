@@ -103,7 +103,7 @@ def test_a_part_that_is_longer_than_asked_is_cut(server: Server, opened: Open) -
     server.acts["/v"] = generous
     file = opened("/v")
     assert file.read() == CONTENT
-    assert file._line.bytes < len(CONTENT) + 1000
+    assert file._connection.bytes < len(CONTENT) + 1000
 
 
 def test_a_connection_that_brings_nothing_is_tried_three_times(server: Server, opened: Open) -> None:

@@ -46,7 +46,7 @@ class Diagnosis(Shown):
     findings: list[FindingLine]
 
 
-class Visits:
+class Examinations:
     """Runs one examination at a time, on a connection of its own. Requests that come meanwhile, or just after, get the
     same answer."""
 
@@ -81,14 +81,14 @@ def _diagnosis_of(findings: list[Finding]) -> Diagnosis:
     return Diagnosis(generated_at=datetime.now(UTC), worst=doctor.worst(findings), findings=lines)
 
 
-def _visits(request: Request) -> Visits:
-    return of_process(request, "visits", Visits)
+def _visits(request: Request) -> Examinations:
+    return of_process(request, "examinations", Examinations)
 
 
 @router.get("")
 def examine(
     monolith: MonolithDep,
-    visits: Annotated[Visits, Depends(_visits)],
+    visits: Annotated[Examinations, Depends(_visits)],
     anew: Annotated[
         bool, Query(description="Whether to examine again, instead of repeating an answer of a moment ago.")
     ] = False,

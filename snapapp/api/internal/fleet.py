@@ -52,7 +52,7 @@ class PoolList(Shown):
     items: list[PoolLine]
 
 
-class Telling(Sent):
+class NewCommand(Sent):
     action: Action = Field(description="What to do.", examples=["scale"])
     host: Name | None = Field(None, description="Which host; may be left out where there is only one.")
     pool: Name | None = Field(None, description="Which pool; null: all of the host.", examples=["mail-supervisor"])
@@ -123,7 +123,7 @@ def list_pools(db: Reading) -> PoolList:
 
 
 @router.post("/commands", status_code=202, responses=_REFUSED)
-def tell_supervisor(db: Writing, wanted: Telling, who: Who) -> CommandLine:
+def tell_supervisor(db: Writing, wanted: NewCommand, who: Who) -> CommandLine:
     """Sends a command to the supervisor of a host, which carries it out within a second. `GET …/commands/{command}`
     shows the result."""
     detail = wanted.model_dump(include={"pool", "amount", "reason"})

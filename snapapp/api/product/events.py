@@ -19,7 +19,7 @@ from snapapp.api.http.errors import may_be
 from snapapp.api.http.routers import Router
 from snapapp.api.http.schema import Shown
 from snapapp.api.http.tenancy import Claimed, Code, code_of
-from snapapp.api.internal.jobs.live import STREAMS_MAX, EventStream, Reader, Watcher, described, event, refuse
+from snapapp.api.internal.jobs.live import STREAMS_MAX, EventStream, StreamClient, Watcher, described, event, refuse
 from snapapp.domain.kinds import SNAP
 from snapapp.domain.tables import SnapStatus
 from snapapp.errors import NotFound, Unauthorized, error_for_client
@@ -65,7 +65,7 @@ class SnapNews(Shown):
     error: str | None
 
 
-class OfSnaps:
+class SnapEvents:
     """The events for a tenant: the state of its snaps, without the workers."""
 
     def told(self, db: Db, news: News) -> bytes:
@@ -124,19 +124,23 @@ _RESPONSES = _EVENTS | may_be(_503=f"{OF_ONE_MAX} streams of the tenant are open
 async def listen(request: Request, monolith: MonolithDep, claim: Claimed, code: Code) -> EventStream:
     """State changes of the tenant's snaps, live."""
     # async, because it lasts as long as the client is connected
-    listeners = of_process(request, "listeners", lambda: Watcher(monolith.url, asyncio.get_running_loop(), OfSnaps()))
-    leaving = request.app.state.departure.begun
-    theirs = sum(reader.interest.tenant == code for reader in listeners.readers)
+    listeners = of_process(
+        request, "listeners", lambda: Watcher(monolith.url, asyncio.get_running_loop(), SnapEvents())
+    )
+    leaving = request.app.state.shutdown.begun
+    theirs = sum(client.interest.tenant == code for client in listeners.clients)
     if leaving.is_set() or listeners.is_full or theirs >= OF_ONE_MAX:
         refuse(leaving)
-    return _TenantStream(listeners, Reader(Interest(kind=SNAP, tenant=code)), leaving, lambda: code_of(monolith, claim))
+    return _TenantStream(
+        listeners, StreamClient(Interest(kind=SNAP, tenant=code)), leaving, lambda: code_of(monolith, claim)
+    )
 
 
 class _TenantStream(EventStream):
     """A stream that also ends when the tenant's token is changed."""
 
-    def __init__(self, watcher: Watcher, reader: Reader, leaving: asyncio.Event, code: Callable[[], str]) -> None:
-        super().__init__(watcher, reader, leaving)
+    def __init__(self, watcher: Watcher, client: StreamClient, leaving: asyncio.Event, code: Callable[[], str]) -> None:
+        super().__init__(watcher, client, leaving)
         self._code = code
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -151,9 +155,9 @@ class _TenantStream(EventStream):
         while is_theirs:
             await asyncio.sleep(ASK_EVERY)
             try:
-                is_theirs = await run_in_threadpool(self._code) == self._reader.interest.tenant
+                is_theirs = await run_in_threadpool(self._code) == self._client.interest.tenant
             except (NotFound, Unauthorized):
                 is_theirs = False
             except SQLAlchemyError:
                 _log.info("Whether a stream is still its tenant's is asked again: the database does not answer.")
-        self._reader.end()
+        self._client.end()

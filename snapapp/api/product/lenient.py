@@ -9,7 +9,7 @@ from snapapp.api.http.schema import DECIMAL, Asked, Moment
 from snapapp.domain.rules.texts import composed
 
 
-class Meant(Asked):
+class LenientBody(Asked):
     """A body whose texts are stripped, and in which a blank text counts as not given, because forms send their empty
     fields."""
 

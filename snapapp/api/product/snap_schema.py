@@ -21,7 +21,7 @@ from pydantic import (
 )
 
 from snapapp.api.http.schema import HIGHEST_ID, Number, Real, Said, at_most, whole
-from snapapp.api.product.lenient import Filmed, LowerCase, Meant, Numbers, Switch, Texts, UpperCase, as_switch
+from snapapp.api.product.lenient import Filmed, LenientBody, LowerCase, Numbers, Switch, Texts, UpperCase, as_switch
 from snapapp.domain.rules import snaps as rules
 from snapapp.domain.rules.snaps import Range
 
@@ -80,7 +80,7 @@ class AttributeType(StrEnum):
     NUMBER = "number"
 
 
-class Attribute(Meant):
+class Attribute(LenientBody):
     """An attribute of the subject, a text or a number. Its value may be missing, like an empty field of a form."""
 
     key: Key
@@ -119,7 +119,7 @@ def _no_key_twice(given: list[Attribute]) -> list[Attribute]:
 Attributes = Annotated[list[Attribute], Field(max_length=rules.MOST_ATTRIBUTES), AfterValidator(_no_key_twice)]
 
 
-class Subject(Meant):
+class Subject(LenientBody):
     """What the snap shows: an id and typed attributes. Attributes that the template does not name are allowed."""
 
     id: SubjectId | None = Field(None, description="If it is missing or blank: the snap's own id.")
@@ -149,7 +149,7 @@ Colour = Annotated[
 ]
 
 
-class Overlay(Meant):
+class Overlay(LenientBody):
     """Cards with the subject's values, drawn on a copy of each frame. The clean frame is kept too."""
 
     enabled: Switch = Field(False, description="Whether it is drawn; if not, its other fields are ignored.")
@@ -217,7 +217,7 @@ EXAMPLE: dict[str, Any] = {
 }
 
 
-class Marked(Meant):
+class Marked(LenientBody):
     """A moment of a video, and what is to be made of it."""
 
     data_filmagem: Filmed = Field(description="When it was filmed.")
@@ -335,7 +335,7 @@ def _or_nothing(given: Any, read: ValidatorFunctionWrapHandler) -> Any:
 _Readable = WrapValidator(_or_nothing)
 
 
-class ReadableParts(Meant):
+class ReadableParts(LenientBody):
     """The valid fields of an invalid item, by which the client can recognize it."""
 
     data_filmagem: Annotated[Filmed | None, _Readable] = None
@@ -343,7 +343,7 @@ class ReadableParts(Meant):
     subject: Annotated[Subject | None, _Readable] = None
 
 
-class Correction(Meant):
+class Correction(LenientBody):
     """The corrected subject or filming date, and who corrects it. Fields that are left out keep their values."""
 
     model_config = ConfigDict(json_schema_extra=_one_of("id", "attributes", "dataFilmagem"))

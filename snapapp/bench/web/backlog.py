@@ -20,7 +20,7 @@ _BACKLOG_A_SECOND = 60_000  # jobs: more than one worker can do
 
 
 @dataclass(frozen=True, slots=True)
-class Stay:
+class RequestSeries:
     """The results of one series of requests."""
 
     latencies: list[float]  # ms, from when each was due
@@ -32,22 +32,22 @@ class Stay:
 
 
 def measure(ground: Ground, plan: Plan, step: Step) -> list[Measurement]:
-    idle: list[Stay] = []
-    backlog: list[Stay] = []
-    crunching: list[Stay] = []
+    idle: list[RequestSeries] = []
+    backlog: list[RequestSeries] = []
+    crunching: list[RequestSeries] = []
     alone: list[float] = []
     seconds = plan.web_for.total_seconds()
     for run in range(1, plan.runs + 1):
         step(f"web beside a backlog, run {run} of {plan.runs}")
         with ground.database() as url, connect(url) as db, served(url, SNAPAPP_PROCESSORS=_PROCESSORS) as port:
             job_id = _hello(db)
-            _stay(db, port, job_id, _WARM_UP)  # not measured: children start, connections open
-            idle.append(_stay(db, port, job_id, seconds))
+            _series(db, port, job_id, _WARM_UP)  # not measured: children start, connections open
+            idle.append(_series(db, port, job_id, seconds))
             _fill(db, seconds)
             alone.append(_throughput(db, seconds / 2))
-            backlog.append(_stay(db, port, job_id, seconds))
+            backlog.append(_series(db, port, job_id, seconds))
             _crunch(db, seconds)
-            crunching.append(_stay(db, port, job_id, seconds))
+            crunching.append(_series(db, port, job_id, seconds))
     return [
         _latencies("web.backlog", "p99 of GET a job beside an endless backlog", backlog, idle),
         _latencies("web.crunch", "  and beside a child process that needs a whole core", crunching, idle),
@@ -62,16 +62,16 @@ def measure(ground: Ground, plan: Plan, step: Step) -> list[Measurement]:
     ]
 
 
-def _latencies(name: str, what: str, stays: list[Stay], idle: list[Stay]) -> Measurement:
+def _latencies(name: str, what: str, series: list[RequestSeries], idle: list[RequestSeries]) -> Measurement:
     return Measurement(
         name=name,
         what=what,
         unit="ms",
-        ours=[stay.p99 for stay in stays],
-        beside=[stay.p99 for stay in idle],
+        ours=[one.p99 for one in series],
+        beside=[one.p99 for one in idle],
         beside_is="p99 when idle",
         target=Target("ratio", "at most", 2),
-        more={"samples": [stay.latencies for stay in stays], "beside_samples": [stay.latencies for stay in idle]},
+        more={"samples": [one.latencies for one in series], "beside_samples": [one.latencies for one in idle]},
     )
 
 
@@ -118,10 +118,10 @@ def _last_done_id(db: Db) -> int:
 # --- the requests -----------------------------------------------------------------------------------------------
 
 
-def _stay(db: Db, port: int, job_id: int, seconds: float) -> Stay:
+def _series(db: Db, port: int, job_id: int, seconds: float) -> RequestSeries:
     began, done = monotonic(), _last_done_id(db)
     latencies = asyncio.run(requests(port, f"/internal/jobs/{job_id}", seconds))
-    return Stay(latencies, (_last_done_id(db) - done) / (monotonic() - began))
+    return RequestSeries(latencies, (_last_done_id(db) - done) / (monotonic() - began))
 
 
 async def requests(port: int, path: str, seconds: float) -> list[float]:

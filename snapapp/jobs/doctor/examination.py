@@ -23,7 +23,7 @@ from snapapp.jobs.doctor.finding import (
     one_line,
     role_of,
 )
-from snapapp.jobs.rows.database import ENCODING, Line, Row, cut
+from snapapp.jobs.rows.database import ENCODING, Database, Row, cut
 
 _log = logging.getLogger(__name__)
 
@@ -65,17 +65,17 @@ def examine(url: str, facts: Facts, *, only: Collection[str] = (), limits: Limit
     """Runs the checks of the queue and of the application in order, or those in `only`. Raises psycopg.Error if the
     database cannot be reached at all."""
     limits = limits or Limits()
-    line = Line(lambda: _connect(url, limits.answer_within))
+    database = Database(lambda: _connect(url, limits.answer_within))
     try:
-        with line.connection():
+        with database.connection():
             pass
         findings: list[Finding] = []
         for name, check in {**CHECKS, **facts.checks}.items():
             if not only or name in only:
-                findings += [replace(finding, check=name) for finding in _run(check, line, facts, limits)]
+                findings += [replace(finding, check=name) for finding in _run(check, database, facts, limits)]
         return findings
     finally:
-        line.close()
+        database.close()
 
 
 @contextmanager
@@ -106,11 +106,11 @@ def _set_timeouts(db: psycopg.Connection[Row], within: timedelta) -> None:
     db.execute(_SET_TIMEOUTS, {"most": str(int(most)), "lock": str(int(most * 0.9))})
 
 
-def _run(check: Check, line: Line, facts: Facts, limits: Limits) -> list[Finding]:
+def _run(check: Check, database: Database, facts: Facts, limits: Limits) -> list[Finding]:
     within = limits.answer_within.total_seconds()
     began, role = monotonic(), ""
     try:
-        with line.connection() as db, _cut_after(db, within + 0.5), db.transaction():
+        with database.connection() as db, _cut_after(db, within + 0.5), db.transaction():
             role = role_of(db)
             _set_timeouts(db, limits.answer_within)
             return list(check(Patient(db, facts, limits)))

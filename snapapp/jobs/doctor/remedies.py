@@ -13,7 +13,7 @@ from snapapp.jobs.doctor.finding import Act, Facts, Finding, Remedy, counted, on
 from snapapp.jobs.events import Events
 from snapapp.jobs.os import processes
 from snapapp.jobs.rows import leases
-from snapapp.jobs.rows.database import Line, Row, connect
+from snapapp.jobs.rows.database import Database, Row, connect
 from snapapp.jobs.rows.people import audit
 from snapapp.jobs.rows.people.audit import Actor
 from snapapp.jobs.rows.roster import Counts, Member
@@ -67,7 +67,7 @@ def _clear_roster(db: psycopg.Connection[Row], facts: Facts) -> str:
     """Removes dead workers by the rules that every worker applies to its neighbours: a worker of another machine is
     removed after ten leases."""
     before = {*_roster(db)}
-    recovery = Recovery(facts.jobs, _visitor(), Line(lambda: db), Counts(), Events())
+    recovery = Recovery(facts.jobs, _visitor(), Database(lambda: db), Counts(), Events())
     taken = recovery.recover_neighbours()
     gone = len(before - {*_roster(db)})
     return f"Took {counted(gone, 'worker', 'workers')} off the roster, and {counted(taken, 'job', 'jobs')} back."

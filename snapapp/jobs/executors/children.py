@@ -49,7 +49,7 @@ class Child(GroupRunner):
         super().__init__(guard, settings)
         self._modules = modules
         self._within = within
-        self._line: _Line | None = None
+        self._pipes: _Pipes | None = None
         self._jobs = 0  # jobs that this process has run
         self._has_an_end = False  # has the child hooks to run before it ends?
 
@@ -62,26 +62,26 @@ class Child(GroupRunner):
         except Exception:  # noqa: BLE001 - the next job tries to start a child again, and fails with the reason
             self.close()
 
-    def warm_up(self, job: Job | None = None) -> "_Line":
+    def warm_up(self, job: Job | None = None) -> "_Pipes":
         """Starts the process, if there is none, and waits until it has imported its modules."""
-        if self._line and self._group and not self._group.has_ended:
-            return self._line
+        if self._pipes and self._group and not self._group.has_ended:
+            return self._pipes
         self.close()
         self._start()
-        assert self._line
+        assert self._pipes
         assert self._group
         late = ChildDied(f"the child did not get ready in {_STARTS_IN:g} s")
         watch = Watch(self._group, job, monotonic() + _STARTS_IN, late)
-        ready = self._line.listen(watch, {"ready"})
+        ready = self._pipes.listen(watch, {"ready"})
         if ready is None:
             raise self._death()
         self._has_an_end = ready.get("has_an_end") is True
-        return self._line
+        return self._pipes
 
     def close(self) -> None:
         """Ends the process; an idle child first runs its own hooks."""
-        if self._line and self._group and self.ends_in and self._job is None:
-            self._line.hang_up()
+        if self._pipes and self._group and self.ends_in and self._job is None:
+            self._pipes.hang_up()
             self._group.linger(_ENDS_IN)
         self._end()
 
@@ -92,9 +92,9 @@ class Child(GroupRunner):
     def _end(self) -> int:
         """Kills the process and everything it has started. Returns its exit code."""
         code = self._end_group()
-        if self._line:
-            self._line.close()
-        self._line, self._jobs, self._has_an_end = None, 0, False
+        if self._pipes:
+            self._pipes.close()
+        self._pipes, self._jobs, self._has_an_end = None, 0, False
         return code or 0
 
     def _start(self) -> None:
@@ -115,8 +115,8 @@ class Child(GroupRunner):
             )
             ours.callback(close_pipes, group.process)
             group.go_first()
-            self._line = _Line(group, self._within.tell, requests=requests[0], answers=answers[0], stacks=stacks[0])
-            ours.pop_all()  # from here on the line closes our ends
+            self._pipes = _Pipes(group, self._within.tell, requests=requests[0], answers=answers[0], stacks=stacks[0])
+            ours.pop_all()  # from here on the pipes close our ends
 
     def _attempt(self, job: Job, processor: Processor, wait: wait_base, limit_mb: int) -> Outcome:
         answer = self._answer(job, Order(processor.path, self._within.path, limit_mb))
@@ -126,31 +126,31 @@ class Child(GroupRunner):
         """Runs the job in the child and returns its final message. If the child had died before it began the job, a
         new child gets the job, once."""
         for is_last in (False, True):
-            line = self.warm_up(job)
+            pipes = self.warm_up(job)
             assert self._group
             self._group.allow_data(order.limit_mb)
             self._jobs += 1
             timeout = JobTimeout(f"{job.kind} job {job.id} was killed at its time limit")
-            dump = partial(self._write_late_report, line, job)
+            dump = partial(self._write_late_report, pipes, job)
             watch = Watch(self._group, job, job.deadline or monotonic(), timeout, order.limit_mb, on_soft_deadline=dump)
             self._group.begin()
-            line.ask({"path": order.path, "context": order.context, "job": messages.fields(job)})
+            pipes.ask({"path": order.path, "context": order.context, "job": messages.fields(job)})
             try:
-                answer = line.listen(watch, {"done", "failed", "snooze"}, job)
+                answer = pipes.listen(watch, {"done", "failed", "snooze"}, job)
                 if answer is not None:
                     self._group.kept = frozenset(int(pid) for pid in answer.get("kept", ()))
             finally:
                 watch.account()  # after `kept` is known: what kept processes used counts here, not for the next attempt
             if answer is not None:
                 return answer
-            if is_last or line.has_begun or job.stop:
+            if is_last or pipes.has_begun or job.stop:
                 raise self._death()
             self.close()
         raise AssertionError("unreachable")
 
-    def _write_late_report(self, line: "_Line", job: Job) -> None:
+    def _write_late_report(self, pipes: "_Pipes", job: Job) -> None:
         within = max(0.0, min(_DUMPS_IN, (job.deadline or 0.0) - monotonic()))
-        dump = line.stacks(within)
+        dump = pipes.stacks(within)
         silent = f"the child does not say where it is within {within:.1f} s"
         late_report.put_down(job, "the child's stack", late_report.of_dump(dump) if dump else silent)
 
@@ -161,10 +161,10 @@ class Child(GroupRunner):
         return has_left_something or is_big or self._jobs >= self._settings.child_max_jobs
 
     def _death(self) -> ChildDied:
-        assert self._line
+        assert self._pipes
         assert self._group
         self._group.linger(_ENDS_IN)
-        words, has_ended = self._line.last_words(), self._group.has_ended
+        words, has_ended = self._pipes.last_words(), self._group.has_ended
         code = self._end()
         if not has_ended:
             how = f"let go of its pipes, did not end within {_ENDS_IN:g} s and was killed"
@@ -173,7 +173,7 @@ class Child(GroupRunner):
         return ChildDied(f"the child process {how}{words}")
 
 
-class _Line:
+class _Pipes:
     """The pipes to one child: for requests, answers, stack dumps, what it prints, and the pidfd that tells its end."""
 
     def __init__(self, group: Group, tell: Tell, *, requests: int, answers: int, stacks: int) -> None:

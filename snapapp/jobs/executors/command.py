@@ -88,7 +88,7 @@ class Command(GroupRunner):
         group = self._start(argv, job)
         try:
             group.allow_data(limit_mb)
-            talk = _Talk(group, job)
+            talk = _Pipes(group, job)
             late = JobTimeout(f"{job.kind} job {job.id} was killed at its time limit")
             report = partial(_write_late_report, talk, job)
             watch = Watch(
@@ -174,7 +174,7 @@ def _remove(folder: str) -> None:
             subprocess.run(["rm", "-rf", "--", folder], stderr=subprocess.DEVNULL, timeout=_REMOVED_IN, check=False)
 
 
-class _Talk:
+class _Pipes:
     """The pipes to one program: what is sent to it and what it has written."""
 
     def __init__(self, group: Group, job: Job) -> None:
@@ -269,7 +269,7 @@ class _Talk:
             self.lines.append(text[:300])
 
 
-def _write_late_report(talk: _Talk, job: Job) -> None:
+def _write_late_report(talk: _Pipes, job: Job) -> None:
     lines = "".join(f"\n{line}" for line in talk.lines)
     late_report.put_down(job, "the end of its standard error", lines.strip() or "it has written nothing")
 
@@ -291,7 +291,7 @@ def command_input(job: Job) -> bytes:
     return b'{"job": %s, "payload": %s%s}\n' % (json.dumps(about).encode(), job.payload_json or b"{}", parents)
 
 
-def _outcome(job: Job, program: str, code: int, talk: _Talk, wait: wait_base) -> Outcome:
+def _outcome(job: Job, program: str, code: int, talk: _Pipes, wait: wait_base) -> Outcome:
     """Success needs exit code 0 and `ok`. Otherwise the error is, in this order: the signal that killed the program, a
     missing or invalid answer, the error in the answer, the exit code."""
     last_lines = "".join(f"\n{line}" for line in talk.lines)
@@ -313,7 +313,7 @@ def _outcome(job: Job, program: str, code: int, talk: _Talk, wait: wait_base) ->
     return Succeeded(None if result is None else to_json(result, what="result"))
 
 
-def _envelope(program: str, talk: _Talk) -> dict[str, Any]:
+def _envelope(program: str, talk: _Pipes) -> dict[str, Any]:
     problem = f"{program} did not answer with the envelope"
     if talk.is_truncated:
         raise CommandAnswerInvalid(

@@ -29,7 +29,7 @@ from snapapp.jobs.fleet.store import EndedWorker, Master
 from snapapp.jobs.os import memory, processes
 from snapapp.jobs.os.waiting import readable
 from snapapp.jobs.retry import pause_after
-from snapapp.jobs.rows.database import Connect, Line, Row
+from snapapp.jobs.rows.database import Connect, Database, Row
 
 _Db = psycopg.Connection[Row]
 
@@ -65,7 +65,7 @@ class DatabaseThread:
         self._patience = patience
         self._on_order = on_order
         self._on_host_lost = on_host_lost
-        self._line = Line(lambda: connect("supervisor"))
+        self._database = Database(lambda: connect("supervisor"))
         self._listening: _Db | None = None
         self._has_heard = True  # whether a command may be waiting; written by this thread only
         self._ended: deque[EndedWorker] = deque()
@@ -118,7 +118,7 @@ class DatabaseThread:
         while True:
             is_last = self._stopping.is_set()
             try:
-                with self._line.connection() as db:
+                with self._database.connection() as db:
                     self._listen(db)
                     self.work(db)
                     if is_last:
@@ -132,7 +132,7 @@ class DatabaseThread:
                 if is_last:
                     break
                 self._stopping.wait(pause_after(failures))
-        self._line.close()
+        self._database.close()
 
     def _listen(self, db: _Db) -> None:
         if self._listening is not db:

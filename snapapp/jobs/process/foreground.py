@@ -12,7 +12,7 @@ from snapapp.jobs.model import Job
 from snapapp.jobs.os.signals import Signals
 from snapapp.jobs.process.runtime import Runtime
 from snapapp.jobs.retry import pause_after
-from snapapp.jobs.rows.database import Line
+from snapapp.jobs.rows.database import Database
 from snapapp.jobs.rows.people import overviews
 from snapapp.jobs.worker.worker import Worker
 
@@ -24,7 +24,7 @@ _LOOK_AT_HEALTH_EVERY = 2.0  # seconds
 _SAY_AGAIN = 20  # the error is shown again after so many failures: about once a minute
 
 
-class Visitor(Worker):
+class FiniteWorker(Worker):
     """A worker that tells when it has looked at the queue. With `once` it claims a single batch."""
 
     def __init__(self, runtime: Runtime, *, once: bool = False) -> None:
@@ -56,7 +56,7 @@ def work(worker: Worker, signals: Signals) -> str | None:
     return None if signals.noted else why
 
 
-def work_once(worker: Visitor, signals: Signals) -> None:
+def work_once(worker: FiniteWorker, signals: Signals) -> None:
     """Runs the worker until the single batch that it claims is settled."""
     worker.start()
     while not (signals.noted or (worker.has_looked.is_set() and worker.is_idle)):
@@ -64,20 +64,22 @@ def work_once(worker: Visitor, signals: Signals) -> None:
     stop(worker, signals)
 
 
-def drain(worker: Visitor, runtime: Runtime, signals: Signals) -> None:
+def drain(worker: FiniteWorker, runtime: Runtime, signals: Signals) -> None:
     """Runs the worker until no job is due that it can run, and all jobs that it claimed are settled."""
-    line = Line(lambda: runtime.connect("drain"))
+    database = Database(lambda: runtime.connect("drain"))
     worker.start()
-    while not (signals.noted or (worker.has_looked.is_set() and worker.is_idle and _is_drained(line, worker, runtime))):
+    while not (
+        signals.noted or (worker.has_looked.is_set() and worker.is_idle and _is_drained(database, worker, runtime))
+    ):
         signals.wait(_LOOK_EVERY)
-    line.close()
+    database.close()
     stop(worker, signals)
 
 
-def _is_drained(line: Line, worker: Worker, runtime: Runtime) -> bool:
+def _is_drained(database: Database, worker: Worker, runtime: Runtime) -> bool:
     """Asks in one statement: between two, a job could change from waiting to running and be missed by both."""
     try:
-        with line.connection() as db:
+        with database.connection() as db:
             return overviews.is_drained(db, worker.id, runtime.registry.kinds(), runtime.settings.queues)
     except psycopg.OperationalError:
         return False  # the worker reports it, and waits until the database is back

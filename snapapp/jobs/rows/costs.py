@@ -28,7 +28,7 @@ BOUNDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 30
 
 
 @dataclass(slots=True)
-class Spread:
+class Histogram:
     """A histogram: how many durations fell within each bound, and their sum."""
 
     counts: list[int] = field(default_factory=lambda: [0] * (len(BOUNDS) + 1))  # the last one: above all bounds
@@ -43,8 +43,8 @@ class Spread:
 class Spent:
     """How long the attempts of a kind waited and ran since this process began."""
 
-    waited: Spread = field(default_factory=Spread)
-    ran: Spread = field(default_factory=Spread)
+    waited: Histogram = field(default_factory=Histogram)
+    ran: Histogram = field(default_factory=Histogram)
 
 
 class Entry(NamedTuple):

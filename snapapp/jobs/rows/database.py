@@ -254,7 +254,7 @@ def cut(connection: Connection[Any]) -> None:
         line.shutdown(socket.SHUT_RDWR)
 
 
-class Line:
+class Database:
     """A connection that is opened on first use, closed when it fails, and opened again on the next use. After `close`
     it stays closed, also for a thread that is just opening it."""
 

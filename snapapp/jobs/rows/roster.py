@@ -142,7 +142,7 @@ class Report:
     held_kinds: Mapping[str, str] = field(default_factory=dict)  # kind short of memory -> why
 
 
-class Pulse(NamedTuple):
+class BeatAnswer(NamedTuple):
     """What the database answers to a beat."""
 
     suspects_wait: bool  # is a job due that must run alone, of our kinds?
@@ -151,7 +151,7 @@ class Pulse(NamedTuple):
     paused: frozenset[str]  # names of paused queues
 
 
-NO_PULSE = Pulse(suspects_wait=False, has_rules=False, rules_change=False, paused=frozenset())
+NO_ANSWER_YET = BeatAnswer(suspects_wait=False, has_rules=False, rules_change=False, paused=frozenset())
 
 
 # One statement for all, so that an idle worker costs nearly nothing. It inserts our row again if another worker took us
@@ -203,7 +203,7 @@ def channel_of(worker: str) -> str:
     return f"snapapp_worker_{worker}"
 
 
-def beat(db: Db, member: Member, report: Report, *, lives_for: timedelta) -> Pulse:
+def beat(db: Db, member: Member, report: Report, *, lives_for: timedelta) -> BeatAnswer:
     counts, its = report.counts, member.membership
     parameters = asdict(member) | {
         "queues": list(member.queues),
@@ -232,7 +232,7 @@ def beat(db: Db, member: Member, report: Report, *, lives_for: timedelta) -> Pul
         "channel": channel_of(member.id),
     }
     suspects_wait, has_rules, rules_change, paused, _ = db.execute(_BEAT, parameters).fetchall()[0]
-    return Pulse(suspects_wait, has_rules, rules_change, frozenset(paused))
+    return BeatAnswer(suspects_wait, has_rules, rules_change, frozenset(paused))
 
 
 # ORDER BY: workers that start together lock the rows in the same order, so they cannot deadlock. WHERE: a row that

@@ -30,7 +30,7 @@ class Declaration:
     worker: str
 
 
-class Standing(NamedTuple):
+class StoredSchedule(NamedTuple):
     """A schedule as it stands in the database."""
 
     name: str
@@ -161,20 +161,20 @@ def as_json(declarations: Iterable[Declaration]) -> str:
     return encode(said)
 
 
-def look(db: Db, names: Sequence[str] | None, worker: str | None, ours: str = "{}") -> list[Standing]:
+def look(db: Db, names: Sequence[str] | None, worker: str | None, ours: str = "{}") -> list[StoredSchedule]:
     """The named schedules as they stand; names=None: all of them. worker=None: the caller declares no schedule."""
     parameters = {"names": None if names is None else list(names), "worker": worker, "ours": ours}
     rows = db.execute(_LOOK, parameters).fetchall()
-    return [Standing(*row)._replace(missed=Missed(row[3])) for row in rows]
+    return [StoredSchedule(*row)._replace(missed=Missed(row[3])) for row in rows]
 
 
-def settle_due(db: Db, standing: Standing, worker: str | None) -> list[Settled]:
+def settle_due(db: Db, standing: StoredSchedule, worker: str | None) -> list[Settled]:
     """Settles the slots that are due now. worker=None: a person does it."""
     due = newest(standing.spec, standing.tz, standing.settled_until, standing.now, ONE_BY_ONE + 1)
     return settle(db, standing, decide(due, standing.now, standing.missed, standing.at_most), worker) if due else []
 
 
-def settle(db: Db, standing: Standing, entries: Sequence[Entry], worker: str | None) -> list[Settled]:
+def settle(db: Db, standing: StoredSchedule, entries: Sequence[Entry], worker: str | None) -> list[Settled]:
     """Writes these slots to the ledger, enqueues their jobs, and moves the schedule on to the last slot. Empty: another
     worker was first, or the schedule has another spec by now."""
     parameters = {

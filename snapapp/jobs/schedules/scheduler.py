@@ -10,10 +10,10 @@ import psycopg
 from snapapp.jobs import events as names
 from snapapp.jobs.events import Events
 from snapapp.jobs.retry import pause_after
-from snapapp.jobs.rows.database import Line, Row
+from snapapp.jobs.rows.database import Database, Row
 from snapapp.jobs.schedules import ledger
 from snapapp.jobs.schedules.declared import Schedule
-from snapapp.jobs.schedules.ledger import Declaration, Settled, Standing
+from snapapp.jobs.schedules.ledger import Declaration, Settled, StoredSchedule
 from snapapp.jobs.schedules.slots import Outcome, upcoming
 
 # Less than IN_TIME, so that a slot is fired in time even after a step of the database's clock.
@@ -24,9 +24,9 @@ _AGAIN_AFTER = 5.0  # seconds until the next look at a schedule after an error w
 class Scheduler:
     """Fires the schedules of one worker, on a thread of its own. A test can call `look` without the thread."""
 
-    def __init__(self, worker: str, line: Line, declarations: Sequence[Declaration], events: Events) -> None:
+    def __init__(self, worker: str, database: Database, declarations: Sequence[Declaration], events: Events) -> None:
         self._worker = worker
-        self._line = line
+        self._database = database
         self._ours = {its.schedule.name: its for its in declarations}
         self._as_declared = ledger.as_json(declarations)
         self._events = events
@@ -49,16 +49,16 @@ class Scheduler:
 
     def look(self) -> float:
         """Settles the due slots of all schedules, and returns the seconds until the next look."""
-        with self._line.connection() as db:
+        with self._database.connection() as db:
             found = ledger.look(db, list(self._ours), self._worker, self._as_declared)
             standings = {standing.name: standing for standing in found}
             waits = [self._look_at(db, its, standings.get(name)) for name, its in self._ours.items()]
         return min([LOOK_EVERY, *waits])
 
     def close(self) -> None:
-        self._line.close()
+        self._database.close()
 
-    def _look_at(self, db: psycopg.Connection[Row], ours: Declaration, standing: Standing | None) -> float:
+    def _look_at(self, db: psycopg.Connection[Row], ours: Declaration, standing: StoredSchedule | None) -> float:
         """Looks at one schedule; an error with it does not keep the others from being looked at."""
         try:
             return self._settle_or_declare(db, ours, standing)
@@ -68,7 +68,9 @@ class Scheduler:
             self._events.complain(self._worker, f"look at the schedule {ours.schedule.name}", error)
             return _AGAIN_AFTER
 
-    def _settle_or_declare(self, db: psycopg.Connection[Row], ours: Declaration, standing: Standing | None) -> float:
+    def _settle_or_declare(
+        self, db: psycopg.Connection[Row], ours: Declaration, standing: StoredSchedule | None
+    ) -> float:
         schedule = ours.schedule
         if schedule.name not in self._declared:
             return self._declare(db, ours)
@@ -79,7 +81,7 @@ class Scheduler:
         next_slot = next(upcoming(schedule.spec, schedule.tz, max(standing.now, standing.settled_until)), None)
         return LOOK_EVERY if next_slot is None else (next_slot.at - standing.now).total_seconds()
 
-    def _declare_again(self, db: psycopg.Connection[Row], ours: Declaration, standing: Standing | None) -> float:
+    def _declare_again(self, db: psycopg.Connection[Row], ours: Declaration, standing: StoredSchedule | None) -> float:
         """Declares a schedule that stands no longer as this worker declared it, unless a live worker declares it
         otherwise: the latest declaration holds while one of its workers lives."""
         if standing and standing.declared_by and not standing.is_as_ours:
@@ -124,5 +126,5 @@ class Scheduler:
                 wait = pause_after(failures)
 
 
-def _when(its: Schedule | Standing) -> str:
+def _when(its: Schedule | StoredSchedule) -> str:
     return f"{its.spec} ({its.tz})"

@@ -19,7 +19,7 @@ _First = tuple[int, float, int]
 
 
 @dataclass(eq=False, slots=True)
-class Line:
+class WaitingLine:
     """Jobs of one queue under the same limits: only the first of them can be next."""
 
     queue: str
@@ -31,7 +31,9 @@ class Line:
         return self.works[0][:3] if self.works else None
 
 
-_Front = tuple[_First, Line]  # a line with its first job at the time of the push; the line may have moved on since
+_Front = tuple[
+    _First, WaitingLine
+]  # a line with its first job at the time of the push; the line may have moved on since
 
 
 class Waiting:
@@ -39,7 +41,7 @@ class Waiting:
 
     def __init__(self, limits: Mapping[str, int]) -> None:
         self._limits = limits
-        self._lines: dict[tuple[str, tuple[str, ...]], Line] = {}
+        self._lines: dict[tuple[str, tuple[str, ...]], WaitingLine] = {}
         self._fronts: dict[str, list[_Front]] = defaultdict(list)  # a heap for each queue
         # Lines that a full limit holds back: by the key of the limit, a heap for each queue.
         self._held_up: dict[str, dict[str, list[_Front]]] = defaultdict(lambda: defaultdict(list))
@@ -56,7 +58,7 @@ class Waiting:
             return
         self.size += 1
         place = (work.queue, self._keys(work))
-        line = self._lines.get(place) or self._lines.setdefault(place, Line(*place))
+        line = self._lines.get(place) or self._lines.setdefault(place, WaitingLine(*place))
         heapq.heappush(line.works, (-work.priority, work.at, next(self._order), work))
         if line.works[0][-1] is work:
             self._show(line)
@@ -93,7 +95,7 @@ class Waiting:
         since = [at for room, at in rooms if room] + [work.at for work in held[:1]]
         return int(sum(room for room, _ in rooms)) + len(held), min(since, default=inf)
 
-    def _show(self, line: Line) -> None:
+    def _show(self, line: WaitingLine) -> None:
         if line.first is not None:
             heapq.heappush(self._fronts[line.queue], (line.first, line))
 

@@ -57,7 +57,7 @@ class Claimer:
         on_claimed: Callable[[list[Job]], None],
     ) -> None:
         self._parts = parts
-        self._line = parts.line("claim")
+        self._database = parts.database("claim")
         self._claimant = Claimant(parts.id, parts.settings.lease_for, parts.settings.queues)
         self._all_executors = executors
         self._executors: Mapping[str, Executor] = executors.by_name
@@ -121,7 +121,7 @@ class Claimer:
         return bool(self._admission.held) or (self.has_rules and self._again_in is not None)
 
     def close(self) -> None:
-        self._line.close()
+        self._database.close()
 
     # --- what to ask for --------------------------------------------------------------------------------------
 
@@ -200,7 +200,7 @@ class Claimer:
         self._parts.web_priority.give_way()
         sent_at = monotonic()
         self._answer_was_lost = True
-        with self._line.connection() as db:
+        with self._database.connection() as db:
             try:
                 claimed = claim.claim(db, self._claimant, wanted, look)
             except psycopg.Error as error:
@@ -295,7 +295,7 @@ class Claimer:
         if not self.rules_change:
             return None
         try:
-            with self._line.connection() as db:
+            with self._database.connection() as db:
                 self.rules_change = limits.relabel(db)
         except psycopg.Error as error:
             if is_away(error):
@@ -307,6 +307,6 @@ class Claimer:
     def _give_back_unanswered(self) -> None:
         """Gives back the jobs that a claim took whose answer never reached us: no worker would run them."""
         known_ids = [job.id for job in self._held_jobs.all()]
-        with self._line.connection() as db:
+        with self._database.connection() as db:
             leases.release_unheard(db, self._claimant.worker, known_ids)
         self._answer_was_lost = False

@@ -13,7 +13,7 @@ from snapapp.jobs.events import Events
 from snapapp.jobs.model import Job, Lease
 from snapapp.jobs.retry import pause_after
 from snapapp.jobs.rows import notes
-from snapapp.jobs.rows.database import Line, row_by_row
+from snapapp.jobs.rows.database import Database, row_by_row
 
 _AT_MOST = 20_000  # log lines kept; more are dropped, because memory matters more while the database is away
 _PATIENCE = 0.05  # seconds to wait after the first note, so that one statement writes many
@@ -118,10 +118,12 @@ class Notes:
 class NotesWriter:
     """A test may call `write` without the thread."""
 
-    def __init__(self, worker: str, notes: Notes, line: Line, events: Events, is_held: Callable[[Job], bool]) -> None:
+    def __init__(
+        self, worker: str, notes: Notes, database: Database, events: Events, is_held: Callable[[Job], bool]
+    ) -> None:
         self._worker = worker
         self._notes = notes
-        self._line = line
+        self._database = database
         self._events = events
         self._is_held = is_held
         self._stopping = threading.Event()
@@ -170,7 +172,7 @@ class NotesWriter:
 
         try:
             if pending:
-                with self._line.connection() as db:
+                with self._database.connection() as db:
                     row_by_row(write, lines, give_up, can_wait=True)
                     row_by_row(write, progress, give_up, can_wait=True)
         finally:

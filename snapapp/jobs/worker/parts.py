@@ -11,7 +11,7 @@ from snapapp.jobs.events import Events
 from snapapp.jobs.model import Job
 from snapapp.jobs.registry import Registry
 from snapapp.jobs.rows.costs import Ledger
-from snapapp.jobs.rows.database import Connect, Line
+from snapapp.jobs.rows.database import Connect, Database
 from snapapp.jobs.rows.roster import Counts
 from snapapp.jobs.settings import JobsSettings
 from snapapp.jobs.worker.capacity.pace import Pace
@@ -54,8 +54,8 @@ class WorkerParts:
         self.within = contexts.Within(self.context, self._report_context)
         self.connections = JobConnections(self.lent, self.settings.job_connections, self.within)
 
-    def line(self, purpose: str) -> Line:
-        return Line(lambda: self.connect(purpose))
+    def database(self, purpose: str) -> Database:
+        return Database(lambda: self.connect(purpose))
 
     def complain(self, doing: str, error: BaseException) -> None:
         self.events.complain(self.id, doing, error)

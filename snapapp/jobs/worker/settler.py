@@ -49,7 +49,7 @@ class Settler:
         on_due_in: Callable[[float], None],
     ) -> None:
         self._parts = parts
-        self._line = parts.line("settle")
+        self._database = parts.database("settle")
         self._on_settled = on_settled
         self._on_due_in = on_due_in  # told in how many seconds a job that we settled is due again
         self._finished: deque[Finished] = deque()
@@ -76,7 +76,7 @@ class Settler:
             self._thread.join(timeout)
         self._gone.set()
         self._bell.set()
-        self._line.close()
+        self._database.close()
 
     @property
     def stands_still_for(self) -> float:
@@ -174,7 +174,7 @@ class Settler:
         if type(batch[0].outcome) is Dropped:
             self.account(batch, None)
             return
-        with self._line.connection() as db:
+        with self._database.connection() as db:
             allowed = self._parts.settings.max_interruptions
             landed, locked = settle.settle_batch(db, batch, interruptions_allowed=allowed, is_second_try=part.pause > 0)
             missing = [one for one in batch if one.job.id not in landed] if len(landed) < len(batch) else []

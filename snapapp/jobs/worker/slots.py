@@ -23,7 +23,7 @@ from snapapp.jobs.model import Finished, Interrupted, Job, Outcome
 from snapapp.jobs.os.state_file import StateFile
 from snapapp.jobs.registry import Processor
 from snapapp.jobs.retry import wait_spread
-from snapapp.jobs.rows.database import Line
+from snapapp.jobs.rows.database import Database
 from snapapp.jobs.settings import JobsSettings
 from snapapp.jobs.worker import finish
 from snapapp.jobs.worker.begin import Begin, Reserve
@@ -43,7 +43,7 @@ _REST = 0.01  # seconds for which a slot then measures no other job of that kind
 class Executors:
     """All the executors of a worker. The claimer sees only `by_name` and `executor_of`."""
 
-    def __init__(self, parts: WorkerParts, settler: Settler, line: Line, on_free: Callable[[], None]) -> None:
+    def __init__(self, parts: WorkerParts, settler: Settler, database: Database, on_free: Callable[[], None]) -> None:
         settings, registry = parts.settings, parts.registry
         self._parts = parts
         self._settler = settler
@@ -54,7 +54,7 @@ class Executors:
         self._processors = {one.kind: one for one in registry}
         self.executor_of: dict[str, str] = {one.kind: one.executor for one in registry}
         self._guard = Guard()
-        self._watchdog = Watchdog(parts, line, self._conclude_given_up)
+        self._watchdog = Watchdog(parts, database, self._conclude_given_up)
         self._begin = Begin(parts, settler, self._closed)
         self._conclusion = Conclusion(parts, settler, self._watchdog, self._wait, self._closed)
         # The event loop must not block. Its own thread pool may be full of jobs' hanging asyncio.to_thread calls.

@@ -15,7 +15,7 @@ from snapapp.jobs.executors.event_loop import AsyncExecutor
 from snapapp.jobs.executors.threads import ThreadExecutor
 from snapapp.jobs.model import Job
 from snapapp.jobs.rows import backends
-from snapapp.jobs.rows.database import Line
+from snapapp.jobs.rows.database import Database
 from snapapp.jobs.worker.parts import WorkerParts
 
 _PATIENCE = 1.0  # seconds after its deadline in which a job on a thread may still end by itself
@@ -28,10 +28,10 @@ class Watchdog:
     """A job is concluded by the one that removes it from `running` or `awaiting`: its own thread or task, or the
     watchdog."""
 
-    def __init__(self, parts: WorkerParts, line: Line, conclude: Callable[[Job, JobTimeout], None]) -> None:
+    def __init__(self, parts: WorkerParts, database: Database, conclude: Callable[[Job, JobTimeout], None]) -> None:
         self._parts = parts
         self._max_stuck = parts.settings.max_stuck or parts.settings.concurrency
-        self._line = line  # for the server's view of the statements of late jobs
+        self._database = database  # for the server's view of the statements of late jobs
         self._conclude = conclude
         self.threads: ThreadExecutor  # set before the start, where some kind runs on threads
         self.coroutines: AsyncExecutor  # likewise, on the event loop
@@ -91,7 +91,7 @@ class Watchdog:
             late_report.put_down(job, "its stack", report)
         for job, _ in late:
             if job.backends:
-                with self._line.connection() as db:
+                with self._database.connection() as db:
                     late_report.put_down(job, "its SQL", backends.report(db, job.backends))
 
     def _newly_late(self) -> Iterator[tuple[Job, str]]:

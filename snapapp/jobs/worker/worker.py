@@ -70,10 +70,10 @@ class Worker:
         self._duties = Duties(parts.complain)
         # Each part below takes the ones before it.
         self._channel = JobChannel(parts.notes, parts.held_jobs, parts.connections)
-        self._notes_line = parts.line("notes")
-        self._notes_writer = NotesWriter(self.id, parts.notes, self._notes_line, self.events, parts.held_jobs.holds)
+        self._notes_database = parts.database("notes")
+        self._notes_writer = NotesWriter(self.id, parts.notes, self._notes_database, self.events, parts.held_jobs.holds)
         self._settler = Settler(parts, on_settled=self._on_settled, on_due_in=self._claim_in)
-        self._executors = Executors(parts, self._settler, self._notes_line, self._on_free)
+        self._executors = Executors(parts, self._settler, self._notes_database, self._on_free)
         local_executors = ("command",) if self.settings.compute else ("process", "command")
         apart = [kind for kind, executor in self._executors.executor_of.items() if executor in local_executors]
         self._admission = Admission(apart, parts.held_jobs, reserve_mb=self.settings.memory_free_min_mb)
@@ -81,10 +81,10 @@ class Worker:
         member = introduction.member(parts, self._executors)
         interrupt = self._executors.interrupt
         self._heartbeat = Heartbeat(parts, member, self._admission, interrupt=interrupt, note=self._note)
-        self._keep_line = parts.line("keep")
-        self._recovery = Recovery(self.settings, member, self._keep_line, self.counts, self.events)
+        self._keep_database = parts.database("keep")
+        self._recovery = Recovery(self.settings, member, self._keep_database, self.counts, self.events)
         self._listener = Listener(parts, on_work=self._on_notify, on_cancel=self._heartbeat.check_cancelled)
-        self._scheduler = Scheduler(self.id, parts.line("schedules"), introduction.declarations(parts), self.events)
+        self._scheduler = Scheduler(self.id, parts.database("schedules"), introduction.declarations(parts), self.events)
 
     # --- life and death ---------------------------------------------------------------------------------------
 
@@ -203,8 +203,8 @@ class Worker:
                 step()
             except Exception as error:  # noqa: BLE001 - the database may be away; the roster's row then expires
                 self._parts.complain("leave", error)
-        for line in (self._heartbeat, self._recovery, self._notes_line, self._claimer, self._scheduler):
-            line.close()
+        for part in (self._heartbeat, self._recovery, self._notes_database, self._claimer, self._scheduler):
+            part.close()
 
     def vitals(self) -> Vitals:
         since_beat = monotonic() - self._beaten_at
@@ -292,17 +292,17 @@ class Worker:
     def beat(self) -> None:
         sent_at = monotonic()
         try:
-            pulse = self._heartbeat.beat()
+            answer = self._heartbeat.beat()
         except Exception:
             self._recovery.away()
             raise
         self._beaten_at = sent_at
-        self._report_pauses(pulse.paused)
+        self._report_pauses(answer.paused)
         claimer = self._claimer
-        claimer.has_rules = pulse.has_rules
-        if pulse.rules_change or pulse.suspects_wait:
-            claimer.rules_change |= pulse.rules_change
-            claimer.suspects_wait |= pulse.suspects_wait
+        claimer.has_rules = answer.has_rules
+        if answer.rules_change or answer.suspects_wait:
+            claimer.rules_change |= answer.rules_change
+            claimer.suspects_wait |= answer.suspects_wait
             self.wake()
 
     def _report_pauses(self, paused: frozenset[str]) -> None:
@@ -325,7 +325,7 @@ class Worker:
 
     def look_back(self) -> None:
         """Looks for jobs that wait before the bookmarks, where that takes too long for a claim."""
-        with self._keep_line.connection() as db:
+        with self._keep_database.connection() as db:
             if self._claimer.bookmarks.look_back(db):
                 self.wake()
 
@@ -337,7 +337,7 @@ class Worker:
     def keep_accounts(self) -> None:
         """Writes down what attempts have cost and learns memory needs anew. Without attempts it runs no statement."""
         if self._parts.ledger:
-            with self._notes_line.connection() as db:
+            with self._notes_database.connection() as db:
                 if self._parts.ledger.write(db):
                     self._admission.learn(costs.needs(db, self._admission.kinds))
         if self._admission.held:
@@ -358,7 +358,7 @@ class Worker:
         claim as much at once as it did."""
         try:
             if self._admission.kinds:
-                with self._notes_line.connection() as db:
+                with self._notes_database.connection() as db:
                     self._admission.learn(costs.needs(db, self._admission.kinds))
         except Exception as error:  # noqa: BLE001 - without known needs, admission lets every kind in
             self._parts.complain("recall what jobs cost", error)

@@ -271,8 +271,8 @@ def test_a_client_that_does_not_read_is_cut_and_its_neighbours_are_not(
         slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         slow.connect(("localhost", served.port))
         slow.sendall(b"GET /internal/jobs/stream HTTP/1.1\r\nHost: localhost\r\n\r\n")
-        until(lambda: hasattr(served.app.state, "watcher") and served.watcher._readers)
-        [lazy] = served.watcher._readers
+        until(lambda: hasattr(served.app.state, "watcher") and served.watcher._clients)
+        [lazy] = served.watcher._clients
         heard = threading.Event()
         neighbour = threading.Thread(target=read_to_the_end, args=[served.port, heard])
         neighbour.start()
@@ -285,13 +285,13 @@ def test_a_client_that_does_not_read_is_cut_and_its_neighbours_are_not(
             note = json.dumps({"at": time.monotonic(), "note": "x" * 5000})
             db.execute("UPDATE snap_processing_job SET progress = %s WHERE id = ANY (%s)", [note, ids])
             most = max(most, lazy._bytes)
-            return lazy not in served.watcher._readers
+            return lazy not in served.watcher._clients
 
         until(is_cut)
-        assert len(served.watcher._readers) == 1
+        assert len(served.watcher._clients) == 1
         assert neighbour.is_alive()
         assert 0 < most < 3 * 3_000_000
-        served.watcher._loop.call_soon_threadsafe(served.app.state.departure.begun.set)
+        served.watcher._loop.call_soon_threadsafe(served.app.state.shutdown.begun.set)
         neighbour.join(WITHIN)
         assert not neighbour.is_alive()
 

@@ -134,7 +134,7 @@ def test_a_child_that_cannot_be_started_leaves_no_open_file(
         return pipe()
 
     monkeypatch.setattr(os, "pipe", scarce)
-    monkeypatch.setattr(children, "_Line", scarce)
+    monkeypatch.setattr(children, "_Pipes", scarce)
     child = children.Child(("tests.jobs.kinds.crashing",), quick_settings("postgresql:///none"), guard, Within())
     before = open_files()
     with pytest.raises(OSError, match="too many open files"):

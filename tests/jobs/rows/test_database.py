@@ -16,7 +16,7 @@ from psycopg.conninfo import conninfo_to_dict
 from snapapp.jobs import cli
 from snapapp.jobs.process.runtime import Runtime
 from snapapp.jobs.registry import Registry
-from snapapp.jobs.rows.database import Line, Row, connect, run_prepared, sqlalchemy_url
+from snapapp.jobs.rows.database import Database, Row, connect, run_prepared, sqlalchemy_url
 from snapapp.postgres.connections import web_engine
 from snapapp.settings.table import Settings
 from tests.factory import Db, at_once, claim, make_job, running_job
@@ -31,18 +31,18 @@ def test_a_line_that_two_threads_open_at_once_has_one_connection(url: str) -> No
         opened.append(connect(url, name="test"))
         return opened[-1]
 
-    line = Line(open_one)
+    database = Database(open_one)
 
     def use() -> int:
-        with line.connection() as db:
+        with database.connection() as db:
             return db.info.backend_pid
 
     assert len(set(at_once(*[use] * 8))) == 1
     assert len(opened) == 1
-    line.reset()
+    database.reset()
     assert opened[0].closed
     use()
-    line.close()
+    database.close()
     with pytest.raises(psycopg.InterfaceError, match="for good"):
         use()
     assert all(connection.closed for connection in opened)
@@ -82,16 +82,16 @@ def test_sqlalchemy_and_libpq_read_the_same_in_an_address(url: str, found: dict[
 @pytest.mark.direct
 def test_a_line_leaves_a_server_that_takes_no_writes_any_more(url: str) -> None:
     """It has become a standby; of the hosts in the address another one may take them."""
-    line = Line(lambda: connect(url, name="test"))
-    with line.connection() as db:
+    database = Database(lambda: connect(url, name="test"))
+    with database.connection() as db:
         before = db.info.backend_pid
         db.execute("SET default_transaction_read_only = on")
-    with pytest.raises(psycopg.errors.ReadOnlySqlTransaction), line.connection() as db:
+    with pytest.raises(psycopg.errors.ReadOnlySqlTransaction), database.connection() as db:
         db.execute("CREATE TABLE nothing ()")
-    with line.connection() as db:
+    with database.connection() as db:
         assert db.info.backend_pid != before
         db.execute("CREATE TABLE nothing ()")
-    line.close()
+    database.close()
 
 
 @pytest.mark.parametrize("prepared", [True, False])

@@ -8,7 +8,7 @@ from snapapp.jobs import Job
 from snapapp.jobs.events import Events
 from snapapp.jobs.registry import Registry
 from snapapp.jobs.rows import roster
-from snapapp.jobs.rows.database import Line, connect
+from snapapp.jobs.rows.database import Database, connect
 from snapapp.jobs.rows.roster import Member, Report
 from snapapp.jobs.schedules.ledger import Declaration
 from snapapp.jobs.schedules.scheduler import Scheduler
@@ -37,12 +37,12 @@ class Looker:
     def __init__(self, url: str, known: Registry, name: str = "worker") -> None:
         self.events = Events()
         self.heard = Heard(self.events)
-        self._line = Line(lambda: connect(url, name=name))
+        self._database = Database(lambda: connect(url, name=name))
         declarations = [
             Declaration(its, known.get(its.name).queue, known.get(its.name).max_attempts or 3, name)
             for its in known.schedules()
         ]
-        scheduler = Scheduler(name, self._line, declarations, self.events)
+        scheduler = Scheduler(name, self._database, declarations, self.events)
         self._scheduler, self.close = scheduler, scheduler.close
 
     def look(self) -> float:

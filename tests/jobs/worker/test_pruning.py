@@ -9,7 +9,7 @@ import pytest
 
 from snapapp.jobs.events import Events
 from snapapp.jobs.rows import lifecycle, retention
-from snapapp.jobs.rows.database import Line, connect
+from snapapp.jobs.rows.database import Database, connect
 from snapapp.jobs.rows.roster import Counts, Member
 from snapapp.jobs.settings import JobsSettings
 from snapapp.jobs.worker.leases.recovery import Recovery
@@ -22,7 +22,7 @@ Prune = Callable[..., tuple[int, int | None]]
 def recovery(url: str) -> Iterator[Recovery]:
     member = Member("me", "me", "box", "here", 1, 1, [], [], 1)
     settings = JobsSettings(database_url=url, keep_finished=timedelta(days=1))
-    recovery = Recovery(settings, member, Line(lambda: connect(url, name="recovery")), Counts(), Events())
+    recovery = Recovery(settings, member, Database(lambda: connect(url, name="recovery")), Counts(), Events())
     yield recovery
     recovery.close()
 

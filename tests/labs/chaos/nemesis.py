@@ -10,7 +10,7 @@ from typing import Any
 
 import psycopg
 
-from snapapp.jobs.rows.database import Line
+from snapapp.jobs.rows.database import Database
 from tests.labs.chaos.fleet import Fleet, Note
 from tests.labs.chaos.server import LabServer
 
@@ -54,7 +54,7 @@ class Nemesis:
         self._rng = rng
         self._rate = rate
         self._lease = lease
-        self._line = Line(lambda: server.connect("nemesis"))
+        self._database = Database(lambda: server.connect("nemesis"))
         self._going_on: list[tuple[float, int, Fault]] = []
         self._numbers = itertools.count()
         self._next_at = time.monotonic() + 1.0  # the first workers are still starting
@@ -78,7 +78,7 @@ class Nemesis:
             self._fleet.resume(pid)
         if self._is_away:
             self._bring_back()
-        self._line.close()
+        self._database.close()
 
     def _begin(self) -> None:
         name = self._rng.choices(list(SHARES), list(SHARES.values()))[0]
@@ -193,5 +193,5 @@ class Nemesis:
         return bool(found) and (found[0][0] or found[0][1])
 
     def _ask(self, sql: str, **parameters: Any) -> list[tuple[Any, ...]]:
-        with self._line.connection() as db:
+        with self._database.connection() as db:
             return db.execute(sql, parameters).fetchall()

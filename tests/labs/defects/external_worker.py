@@ -158,7 +158,7 @@ DEFECTS: dict[str, Mutant] = {
         "cli/test_worker::test_drain_runs_what_is_due_and_leaves_the_rest",
         (
             "snapapp/jobs/process/foreground.py",
-            " and worker.is_idle and _is_drained(line, worker, runtime)",
+            " and worker.is_idle and _is_drained(database, worker, runtime)",
             "",
         ),
     ),

@@ -303,8 +303,8 @@ DEFECTS: dict[str, Mutant] = {
         "jobs/executors/test_children::test_a_child_killed_while_it_waits_costs_no_attempt",
         (
             "snapapp/jobs/executors/children.py",
-            "if self._line and self._group and not self._group.has_ended:",
-            "if self._line and self._group:",
+            "if self._pipes and self._group and not self._group.has_ended:",
+            "if self._pipes and self._group:",
         ),
         ("snapapp/jobs/executors/children.py", "for is_last in (False, True):", "for is_last in (True,):"),
     ),

@@ -213,7 +213,7 @@ DEFECTS: dict[str, Mutant] = {
         "W37",
         "nobody is told that a queue is paused",
         "jobs/test_events::test_a_pause_a_beat_and_a_lost_worker_are_told",
-        (_WORKER, "        self._report_pauses(pulse.paused)\n", ""),
+        (_WORKER, "        self._report_pauses(answer.paused)\n", ""),
     ),
     "claims-until-the-end": defect(
         "W38",

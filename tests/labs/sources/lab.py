@@ -118,4 +118,4 @@ class _Read:
 def _read(url: str, at: float, limits: Limits) -> _Read:
     with open_remote(url, limits) as file:
         shown = videos.moment(cast(BinaryIO, file), at, SECONDS)
-        return _Read(shown, file._line.bytes, file._line.requests)
+        return _Read(shown, file._connection.bytes, file._connection.requests)

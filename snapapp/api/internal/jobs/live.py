@@ -23,7 +23,7 @@ from snapapp.api.http.routers import InternalRouter
 from snapapp.api.http.schema import Id, Label, Name, Shown
 from snapapp.api.http.timely import TimelyResponse
 from snapapp.api.internal.jobs.shown import PREFIX, JobLine, LogLine
-from snapapp.jobs.rows.database import Db, Line, Row, connect, run
+from snapapp.jobs.rows.database import Database, Db, Row, connect, run
 from snapapp.jobs.rows.people import lists, views
 from snapapp.jobs.rows.people.changes import IDS_MAX, Change, Interest, News, Tail, What
 from snapapp.jobs.rows.people.lists import Filter
@@ -69,7 +69,7 @@ def event(name: str, data: str) -> bytes:
     return f"event: {name}\ndata: {data}\n\n".encode()
 
 
-class Voice(Protocol):
+class EventEncoder(Protocol):
     """Turns what a look found into events for clients."""
 
     def told(self, db: Db, news: News) -> bytes:
@@ -81,7 +81,7 @@ class Voice(Protocol):
         ...
 
 
-class OfJobs:
+class JobEvents:
     """The events for operators: jobs with all their fields."""
 
     def told(self, _db: Db, news: News) -> bytes:
@@ -110,7 +110,7 @@ _BACK = event("database.back", "{}")
 # --- the clients ------------------------------------------------------------------------------------------------
 
 
-class Reader:
+class StreamClient:
     """A client, and the events that wait for it. Used on the event loop's thread only."""
 
     def __init__(self, interest: Interest) -> None:
@@ -154,54 +154,54 @@ class Reader:
 
 
 class Watcher:
-    """Looks at the database while there are clients. One for each process and Voice, made for the first client."""
+    """Looks at the database while there are clients. Made for the first one, once for each process and encoder."""
 
-    def __init__(self, url: str, loop: asyncio.AbstractEventLoop, voice: Voice) -> None:
+    def __init__(self, url: str, loop: asyncio.AbstractEventLoop, encoder: EventEncoder) -> None:
         self._loop = loop
-        self._voice = voice
-        self._line = Line(lambda: _connect(url))
-        self._lock = threading.Lock()  # readers join on the event loop's thread and are read on ours
-        self._readers: list[Reader] = []
-        self._newcomers: set[Reader] = set()
+        self._encoder = encoder
+        self._database = Database(lambda: _connect(url))
+        self._lock = threading.Lock()  # clients join on the event loop's thread and are read on ours
+        self._clients: list[StreamClient] = []
+        self._newcomers: set[StreamClient] = set()
         self._thread: threading.Thread | None = None
         self._has_come = threading.Event()
         self._tails: dict[Interest, Tail] = {}  # these two are used by our thread only
-        self._warned: set[Reader] = set()  # readers that were told that the database cannot be reached
+        self._warned: set[StreamClient] = set()  # clients that were told that the database cannot be reached
 
     @property
     def is_full(self) -> bool:
-        return len(self._readers) >= STREAMS_MAX
+        return len(self._clients) >= STREAMS_MAX
 
     @property
-    def readers(self) -> list[Reader]:
+    def clients(self) -> list[StreamClient]:
         with self._lock:
-            return list(self._readers)
+            return list(self._clients)
 
-    def join(self, reader: Reader) -> None:
+    def join(self, client: StreamClient) -> None:
         with self._lock:
-            self._readers.append(reader)
-            self._newcomers.add(reader)
+            self._clients.append(client)
+            self._newcomers.add(client)
             self._has_come.set()
             if self._thread is None:
                 self._thread = threading.Thread(target=self._watch, name="stream", daemon=True)
                 self._thread.start()
 
-    def leave(self, reader: Reader) -> None:
+    def leave(self, client: StreamClient) -> None:
         with self._lock:
-            self._readers.remove(reader)
-            self._newcomers.discard(reader)
+            self._clients.remove(client)
+            self._newcomers.discard(client)
             self._has_come.set()
 
     def look(self) -> None:
-        """Sends the changes since the last look to all readers, and a snapshot to new ones."""
+        """Sends the changes since the last look to all clients, and a snapshot to new ones."""
         with self._lock:
-            readers, newcomers = list(self._readers), set(self._newcomers)
+            clients, newcomers = list(self._clients), set(self._newcomers)
         try:
-            with self._line.connection() as db:
-                for interest, group in _by_interest(readers).items():
+            with self._database.connection() as db:
+                for interest, group in _by_interest(clients).items():
                     self._look_for(db, interest, group, newcomers)
         except psycopg.Error as error:
-            self._lose(error, readers)
+            self._lose(error, clients)
         else:
             self._tell(self._warned, _BACK)
             self._warned = set()
@@ -209,28 +209,28 @@ class Watcher:
                 self._newcomers -= newcomers
 
     def _look_for(
-        self, db: psycopg.Connection[Row], interest: Interest, group: list[Reader], newcomers: set[Reader]
+        self, db: psycopg.Connection[Row], interest: Interest, group: list[StreamClient], newcomers: set[StreamClient]
     ) -> None:
         tail = self._tails.setdefault(interest, Tail(interest))
-        if events := self._voice.told(db, tail.look(db)):
-            self._tell([reader for reader in group if reader not in newcomers], events)
-        if fresh := [reader for reader in group if reader in newcomers]:
-            self._tell(fresh, self._voice.snapshot(db, tail))
+        if events := self._encoder.told(db, tail.look(db)):
+            self._tell([client for client in group if client not in newcomers], events)
+        if fresh := [client for client in group if client in newcomers]:
+            self._tell(fresh, self._encoder.snapshot(db, tail))
 
-    def _lose(self, error: psycopg.Error, readers: list[Reader]) -> None:
-        """Handles a database that cannot be reached. All readers are treated as new, so they get a snapshot when it is
+    def _lose(self, error: psycopg.Error, clients: list[StreamClient]) -> None:
+        """Handles a database that cannot be reached. All clients are treated as new, so they get a snapshot when it is
         back: a look would not find all that happened meanwhile."""
         if not self._warned:
             _log.warning("The stream waits for the database: %s", " ".join(str(error).split()))
-        self._tell([reader for reader in readers if reader not in self._warned], _AWAY)
-        self._warned = set(readers)
+        self._tell([client for client in clients if client not in self._warned], _AWAY)
+        self._warned = set(clients)
         self._tails.clear()
-        self._line.reset()
+        self._database.reset()
         with self._lock:
-            self._newcomers = set(self._readers)
+            self._newcomers = set(self._clients)
 
-    def _tell(self, readers: Iterable[Reader], events: bytes) -> None:
-        if present := list(readers):
+    def _tell(self, clients: Iterable[StreamClient], events: bytes) -> None:
+        if present := list(clients):
             with suppress(RuntimeError):  # the event loop has ended, and its clients with it
                 self._loop.call_soon_threadsafe(_hand_out, present, events)
 
@@ -247,11 +247,11 @@ class Watcher:
 
     def _is_wanted(self) -> bool:
         with self._lock:
-            interests = {reader.interest for reader in self._readers}
+            interests = {client.interest for client in self._clients}
             self._tails = {interest: tail for interest, tail in self._tails.items() if interest in interests}
             if interests:
                 return True
-            self._line.reset()
+            self._database.reset()
             self._warned = set()
             self._thread = None
             return False
@@ -261,16 +261,16 @@ def _connect(url: str) -> psycopg.Connection[Row]:
     return connect(url, name="snapapp stream", statement_timeout=_ANSWER_WITHIN, prepared_statements=False)
 
 
-def _by_interest(readers: Iterable[Reader]) -> dict[Interest, list[Reader]]:
-    groups: dict[Interest, list[Reader]] = {}
-    for reader in readers:
-        groups.setdefault(reader.interest, []).append(reader)
+def _by_interest(clients: Iterable[StreamClient]) -> dict[Interest, list[StreamClient]]:
+    groups: dict[Interest, list[StreamClient]] = {}
+    for client in clients:
+        groups.setdefault(client.interest, []).append(client)
     return groups
 
 
-def _hand_out(readers: list[Reader], events: bytes) -> None:
-    for reader in readers:
-        reader.tell(events)
+def _hand_out(clients: list[StreamClient], events: bytes) -> None:
+    for client in clients:
+        client.tell(events)
 
 
 def _snapshot(db: Db, tail: Tail) -> Snapshot:
@@ -294,25 +294,25 @@ def _shown(items: list[views.JobSummary], running: list[views.JobSummary], rest:
 
 
 class EventStream(TimelyResponse):
-    """The answer of a stream. It ends when its reader ends, when the client disconnects, or when the client reads too
+    """The answer of a stream. It ends when the process leaves, or when the client disconnects or reads too
     slowly."""
 
-    def __init__(self, watcher: Watcher, reader: Reader, leaving: asyncio.Event) -> None:
+    def __init__(self, watcher: Watcher, client: StreamClient, leaving: asyncio.Event) -> None:
         headers = {"Content-Type": "text/event-stream; charset=utf-8"}
         headers |= {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
-        super().__init__(reader.events(), headers, what="A stream", send_within=SEND_WITHIN)
+        super().__init__(client.events(), headers, what="A stream", send_within=SEND_WITHIN)
         self._watcher = watcher
-        self._reader = reader
+        self._client = client
         self._leaving = leaving
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         ending = asyncio.ensure_future(self._leaving.wait())
-        ending.add_done_callback(lambda _: self._reader.end())
-        self._watcher.join(self._reader)
+        ending.add_done_callback(lambda _: self._client.end())
+        self._watcher.join(self._client)
         try:
             await super().__call__(scope, receive, send)
         finally:
-            self._watcher.leave(self._reader)
+            self._watcher.leave(self._client)
             ending.cancel()
 
 
@@ -344,15 +344,15 @@ async def stream(
     monolith: MonolithDep,
     kind: Annotated[Name | None, Query(description="Only jobs of this kind.", examples=["demo.sleep"])] = None,
     queue: Annotated[Name | None, Query(description="Only jobs of this queue.", examples=["demo"])] = None,
-    tenant: Annotated[Label | None, Query(description="Only jobs of this tenant; empty: the house's own.")] = None,
+    tenant: Annotated[Label | None, Query(description="Only jobs of this tenant; empty: those of no tenant.")] = None,
     id: Annotated[  # noqa: A002 - the parameter's name
         list[Id], Query(description="Only these jobs, and their log lines too. May be repeated.", max_length=IDS_MAX)
     ] = [],  # noqa: B006 - FastAPI copies it
 ) -> EventStream:
     """The changes of jobs, live, as server-sent events."""
     # async, because it lasts as long as the client is connected
-    watcher = of_process(request, "watcher", lambda: Watcher(monolith.url, asyncio.get_running_loop(), OfJobs()))
-    leaving = request.app.state.departure.begun
+    watcher = of_process(request, "watcher", lambda: Watcher(monolith.url, asyncio.get_running_loop(), JobEvents()))
+    leaving = request.app.state.shutdown.begun
     if watcher.is_full or leaving.is_set():
         refuse(leaving)
-    return EventStream(watcher, Reader(Interest(kind, queue, tenant, frozenset(id))), leaving)
+    return EventStream(watcher, StreamClient(Interest(kind, queue, tenant, frozenset(id))), leaving)

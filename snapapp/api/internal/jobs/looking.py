@@ -50,7 +50,7 @@ async def _filter(
     status: Annotated[Status | None, Query(description="Only jobs in this status.")] = None,
     kind: Annotated[Name | None, Query(description="Only jobs of this kind.", examples=["demo.hello"])] = None,
     queue: Annotated[Name | None, Query(description="Only jobs of this queue.", examples=["default"])] = None,
-    tenant: Annotated[Label | None, Query(description="Only jobs of this tenant; empty: the house's own.")] = None,
+    tenant: Annotated[Label | None, Query(description="Only jobs of this tenant; empty: those of no tenant.")] = None,
     error: Annotated[Name | None, Query(description="Only jobs whose last error contains this text.")] = None,
     older_than_ms: Annotated[
         SentAge | None, Query(alias="olderThanMs", description="Only jobs enqueued at least so long ago.")

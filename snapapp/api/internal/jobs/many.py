@@ -67,7 +67,7 @@ class _Which(Sent):
 
     kind: Name | None = Field(None, examples=["demo.fail"])
     queue: Name | None = None
-    tenant: Label | None = Field(None, description="Empty: the house's own.")
+    tenant: Label | None = Field(None, description="Empty: those of no tenant.")
     error: Name | None = Field(None, description="Their last error contains this text, in any case.")
     error_line: Text | None = Field(None, description="Their last error has exactly this first line.")
     older_than_ms: Age | None = Field(None, description="They were enqueued at least so long ago.")

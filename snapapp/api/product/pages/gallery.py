@@ -15,7 +15,7 @@ from snapapp.api.http.deps import MonolithDep
 from snapapp.api.http.routers import Router
 from snapapp.api.http.tenancy import Claimed
 from snapapp.api.product.pages.language import Language
-from snapapp.api.product.pages.moment import side_of
+from snapapp.api.product.pages.moment import page_moment
 from snapapp.api.product.pages.page import answered, shown
 from snapapp.api.product.snap_views import lines_of
 from snapapp.api.product.urls import for_page
@@ -54,7 +54,9 @@ def gallery(monolith: MonolithDep, claim: Claimed, request: Request) -> Response
         parameters = _parameters_of(request.query_params)
         page_found, mistakes = _page_or_mistakes(own, parameters)
         sides = (
-            [side_of(t, each) for each in lines_of(page_found.items, for_page(monolith, claim))] if page_found else []
+            [page_moment(t, each) for each in lines_of(page_found.items, for_page(monolith, claim))]
+            if page_found
+            else []
         )
         start = page_found.offset if page_found else 0
         return shown(

@@ -10,7 +10,7 @@ from snapapp.domain.tables import SnapStatus
 
 
 @dataclass(frozen=True, slots=True)
-class Side:
+class PageMoment:
     """A moment, as a page shows it."""
 
     id: UUID
@@ -22,13 +22,13 @@ class Side:
     state: str
 
 
-def side_of(t: Language, snap: SnapLine) -> Side:
+def page_moment(t: Language, snap: SnapLine) -> PageMoment:
     name = None if snap.subject.id == str(snap.snap_id) else snap.subject.id
     best = next((frame.path for frame in snap.frames if frame.is_best), None)
     picture = snap.thumbnail_path or snap.poster_path or best
     facts = [f"{label}: {value}" for label, value, _ in said_of(t, snap) if value != name]
     seconds = snap.resolved_start_seconds or snap.start_seconds or 0
-    return Side(snap.snap_id, name, snap, " · ".join(facts), picture, t.clock(seconds), _state(t, snap))
+    return PageMoment(snap.snap_id, name, snap, " · ".join(facts), picture, t.clock(seconds), _state(t, snap))
 
 
 def _state(t: Language, snap: SnapLine) -> str:

@@ -13,7 +13,7 @@ from snapapp.api.http.deps import MonolithDep
 from snapapp.api.http.routers import Router
 from snapapp.api.http.tenancy import Claimed
 from snapapp.api.product.pages.language import Language
-from snapapp.api.product.pages.moment import said_of, side_of
+from snapapp.api.product.pages.moment import page_moment, said_of
 from snapapp.api.product.pages.page import answered, here, shown
 from snapapp.api.product.snap_views import SnapLine, line_of, lines_of
 from snapapp.api.product.urls import for_page
@@ -36,7 +36,7 @@ def compare(monolith: MonolithDep, claim: Claimed, request: Request, a: str = ""
     def page(own: TenantTransaction, t: Language) -> Response:
         places = for_page(monolith, claim)
         both = [line_of(snaps.read(own.db, own.code, _id(each)), places) for each in (a, b)]
-        sides = [side_of(t, each) for each in both]
+        sides = [page_moment(t, each) for each in both]
         return shown(request, t, "compare.html", own=own, sides=sides, rows=list(_rows(t, *both)), rate=_rate(both))
 
     return answered(monolith, claim, request, page)
@@ -52,7 +52,7 @@ def subject(monolith: MonolithDep, claim: Claimed, request: Request, id: str = "
         # one more than is shown, because each entry links to the moment before it
         window = Window(start, AT_ONCE + 1, sort_by="dataFilmagem")
         moments = search.by_subject(own.db, own.code, Criteria(subject_id=id), window).items
-        sides = [side_of(t, each) for each in lines_of(moments, for_page(monolith, claim))]
+        sides = [page_moment(t, each) for each in lines_of(moments, for_page(monolith, claim))]
         entries = [(side, sides[place + 1] if place + 1 < len(sides) else None) for place, side in enumerate(sides)]
         older = here(id=id, offset=start + AT_ONCE) if len(sides) > AT_ONCE else None
         newer = here(id=id, offset=max(0, start - AT_ONCE)) if start else None

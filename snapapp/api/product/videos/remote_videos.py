@@ -14,7 +14,7 @@ from snapapp.api.http.routers import Router
 from snapapp.api.http.schema import Said
 from snapapp.api.http.strict_json import StrictRoute
 from snapapp.api.http.tenancy import Begins, Code
-from snapapp.api.product.lenient import Meant
+from snapapp.api.product.lenient import LenientBody
 from snapapp.api.product.snap_schema import VideoUrl
 from snapapp.api.product.snaps import refuse_without_room
 from snapapp.api.product.videos.remote_playback import BEGIN_WITHIN, Played, too_many
@@ -30,7 +30,7 @@ _BEGINNING = 1024  # bytes, by which `looks_like_a_video` decides
 _WITHIN = timedelta(seconds=15)  # short, because a person waits for the answer and playback for the thread
 
 
-class RemoteVideo(Meant):
+class RemoteVideo(LenientBody):
     """The address of a remote video."""
 
     video_url: Annotated[VideoUrl, Said]

@@ -15,7 +15,7 @@ import psycopg
 
 from snapapp.jobs.cli.queues import count_queues
 from snapapp.jobs.errors import JobsError
-from snapapp.jobs.rows.database import Line, Row
+from snapapp.jobs.rows.database import Database, Row
 from snapapp.jobs.rows.people import overviews, views
 
 Db = psycopg.Connection[Row]
@@ -61,7 +61,7 @@ class Looker:
         self.every = every  # seconds
         self.seen = Seen()
         self.said = ""  # the sentence about the last action
-        self._line = Line(connect)
+        self._database = Database(connect)
         self._ask_doctor = examine
         self._findings: Sequence[Any] | None = None
         self._examined_at = float("-inf")
@@ -69,7 +69,7 @@ class Looker:
 
     def look(self, page: Asks) -> Seen:
         """Looks once, on the caller's thread; raises the database's errors."""
-        with self._line.connection() as db:
+        with self._database.connection() as db:
             queues, workers = count_queues(db, overviews.GLANCE), overviews.workers(db)
             overview = Overview(queues, workers, views.now(db), self._findings)
             return Seen(page, page.look(db, overview), overview)
@@ -81,7 +81,7 @@ class Looker:
             self._findings, self._examined_at = self._ask_doctor(), monotonic()
 
     def close(self) -> None:
-        self._line.close()
+        self._database.close()
 
     def begin(self, page: Asks, wake: Callable[[], None]) -> None:
         """Starts the threads; `wake` is called after each look."""
@@ -102,7 +102,7 @@ class Looker:
             try:
                 self.seen = self.look(page)
             except Exception as error:  # noqa: BLE001 - a thread's outermost edge; a person sees it
-                self._line.reset()
+                self._database.reset()
                 self.seen = replace(self.seen, trouble=_in_words(error))
             self._wake()
             try:
@@ -120,7 +120,7 @@ class Looker:
 
     def _do(self, deed: Deed) -> None:
         try:
-            with self._line.connection() as db:
+            with self._database.connection() as db:
                 self._say(deed(db, self._say))
         except Exception as error:  # noqa: BLE001 - a thread's outermost edge; a person sees it
             self._say(f"Nothing was done: {_in_words(error)}")

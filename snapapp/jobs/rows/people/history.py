@@ -38,7 +38,7 @@ class Percentiles:
 
 
 @dataclass(frozen=True, slots=True)
-class Stretch:
+class HistoryPoint:
     """Counts and times of attempts in one step of a chart, which begins `at`; or of one kind over the whole time."""
 
     at: datetime | None
@@ -93,20 +93,20 @@ SELECT NULL, kind, {_ADDED}
 """  # noqa: S608 - made of constants
 
 
-def points(db: Db, over: Over, kind: str = "") -> list[Stretch]:
-    """One Stretch for each step in which something ran, oldest first. Empty kind: all kinds together."""
+def points(db: Db, over: Over, kind: str = "") -> list[HistoryPoint]:
+    """One point for each step in which something ran, oldest first. Empty kind: all kinds together."""
     parameters = {"span": _SPANS[over], "step": STEPS[over], "kind": kind}
-    return [_stretch(*row) for row in _run(db, _POINTS, parameters)]
+    return [_point(*row) for row in _run(db, _POINTS, parameters)]
 
 
-def kinds(db: Db, over: Over) -> list[Stretch]:
-    """One Stretch for each kind, over the whole time."""
-    return [_stretch(*row) for row in _run(db, _KINDS, {"span": _SPANS[over]})]
+def kinds(db: Db, over: Over) -> list[HistoryPoint]:
+    """One point for each kind, over the whole time."""
+    return [_point(*row) for row in _run(db, _KINDS, {"span": _SPANS[over]})]
 
 
-def _stretch(at: datetime | None, kind: str, *columns: Any) -> Stretch:
+def _point(at: datetime | None, kind: str, *columns: Any) -> HistoryPoint:
     completed, failed, cancelled, retried, waits, runs = columns
-    return Stretch(at, kind, completed, failed, cancelled, retried, percentiles(waits), percentiles(runs))
+    return HistoryPoint(at, kind, completed, failed, cancelled, retried, percentiles(waits), percentiles(runs))
 
 
 # --- kept short -------------------------------------------------------------------------------------------------

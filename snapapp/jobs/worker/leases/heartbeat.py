@@ -38,22 +38,22 @@ class Heartbeat:
         self._admission = admission
         self._interrupt = interrupt
         self._note = note
-        self._line = parts.line("beat")
+        self._database = parts.database("beat")
         self._held_jobs = parts.held_jobs
         self.status = "ACTIVE"  # DRAINING while the worker stops
         self._turn = threading.Lock()  # one beat at a time, and none after `leave`
         self._has_left = False
         self._has_declared = False
 
-    def beat(self) -> roster.Pulse:
+    def beat(self) -> roster.BeatAnswer:
         """Extends the leases before the roster: other workers take jobs by their leases, the roster only informs."""
         with self._turn:
-            return roster.NO_PULSE if self._has_left else self._beat()
+            return roster.NO_ANSWER_YET if self._has_left else self._beat()
 
-    def _beat(self) -> roster.Pulse:
+    def _beat(self) -> roster.BeatAnswer:
         sent_at = monotonic()
         jobs = self._held_jobs.all()
-        with self._line.connection() as db:
+        with self._database.connection() as db:
             for start in range(0, len(jobs), _PAGE):
                 self._extend(db, jobs[start : start + _PAGE], sent_at)
             self._held_jobs.confirm(sent_at)
@@ -67,7 +67,7 @@ class Heartbeat:
         jobs = self._held_jobs.all()
         if jobs:
             sent_at = monotonic()
-            with self._line.connection() as db:
+            with self._database.connection() as db:
                 self._extend(db, jobs, sent_at)
 
     def expire(self) -> None:
@@ -82,11 +82,11 @@ class Heartbeat:
         with self._turn:
             self._has_left = True
             self._beat()
-            with self._line.connection() as db:
+            with self._database.connection() as db:
                 roster.leave(db, self._member.id, reason)
 
     def close(self) -> None:
-        self._line.close()
+        self._database.close()
 
     def _extend(self, db: Db, jobs: list[Job], sent_at: float) -> None:
         def beaten(some: Sequence[Job]) -> list[leases_rows.Beat]:

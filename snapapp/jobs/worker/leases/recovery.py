@@ -13,7 +13,7 @@ from snapapp.jobs.events import Events
 from snapapp.jobs.os import processes, state_file
 from snapapp.jobs.rows import leases as leases_rows
 from snapapp.jobs.rows import limits, retention, roster
-from snapapp.jobs.rows.database import Line, Row, is_away, waited_in_vain
+from snapapp.jobs.rows.database import Database, Row, is_away, waited_in_vain
 from snapapp.jobs.rows.people import history
 from snapapp.jobs.rows.roster import Counts, Member
 from snapapp.jobs.schedules import ledger
@@ -28,10 +28,12 @@ _PRUNE_IDLE_PAGES = 100  # pages without an old job in one run: jobs kept for ev
 class Recovery:
     """One instance for each worker; the duties "recover" and "prune" call it."""
 
-    def __init__(self, settings: JobsSettings, member: Member, line: Line, counts: Counts, events: Events) -> None:
+    def __init__(
+        self, settings: JobsSettings, member: Member, database: Database, counts: Counts, events: Events
+    ) -> None:
         self._settings = settings
         self._member = member
-        self._line = line
+        self._database = database
         self._counts = counts
         self._events = events
         self._database_back_at = monotonic()
@@ -43,7 +45,7 @@ class Recovery:
     def recover_neighbours(self) -> int:
         """Takes back the jobs of workers on this machine whose process is gone, without waiting for their leases."""
         overdue = 10 * self._settings.lease_for
-        with self._line.connection() as db:
+        with self._database.connection() as db:
             others = roster.others(db, self._member.machine, besides=self._member.id, overdue=overdue)
             return sum(self._take_from(db, other) for other in others)
 
@@ -54,7 +56,7 @@ class Recovery:
         if monotonic() - self._database_back_at < self._settings.beat_every.total_seconds():
             return recovered
         settled_for = self._settings.beat_every + timedelta(seconds=1)
-        with self._line.connection() as db:
+        with self._database.connection() as db:
             job_ids = leases_rows.recover(db, settled_for=settled_for, refused=self._report_refused)
         self._report_recovered(job_ids, "lease ended")
         return recovered + len(job_ids)
@@ -66,7 +68,7 @@ class Recovery:
     def prune(self) -> int:
         """Deletes old jobs page by page and rests after each page for as long as it took, so that the load stays small.
         Stops when no old job is left or the next run is due, which then continues here."""
-        with self._line.connection() as db:
+        with self._database.connection() as db:
             if monotonic() >= self._prune_history_at:
                 self._prune_history(db)
             deleted = self._prune_jobs(db, monotonic() + self._settings.prune_every.total_seconds())
@@ -78,7 +80,7 @@ class Recovery:
 
     def close(self) -> None:
         self._is_closed.set()
-        self._line.close()
+        self._database.close()
 
     def _prune_jobs(self, db: psycopg.Connection[Row], until: float) -> int:
         deleted = idle_pages = 0
