@@ -4,8 +4,9 @@ from argparse import ArgumentParser, Namespace
 from datetime import UTC, datetime
 from time import monotonic, sleep
 
+from snapapp.jobs.cli.amounts import ago, local
 from snapapp.jobs.cli.audited import note
-from snapapp.jobs.cli.shown import ago, answer, local, show_list
+from snapapp.jobs.cli.shown import answer, show_list
 from snapapp.jobs.cli.typed import Add, Db, text, whole
 from snapapp.jobs.fleet import commands, overview
 from snapapp.jobs.fleet.commands import Action, CommandStatus, Sent, Source

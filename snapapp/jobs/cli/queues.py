@@ -2,8 +2,10 @@
 
 from argparse import Namespace
 
+from snapapp.jobs.cli.amounts import about, ago, local
 from snapapp.jobs.cli.audited import noted, person
-from snapapp.jobs.cli.shown import about, ago, answer, local, say, show_json, show_list, show_table
+from snapapp.jobs.cli.shown import answer, say, show_json, show_list
+from snapapp.jobs.cli.tables import show_table
 from snapapp.jobs.cli.typed import Add, Db, text
 from snapapp.jobs.rows.people import overviews
 

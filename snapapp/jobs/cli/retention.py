@@ -3,8 +3,9 @@
 from argparse import ArgumentParser, Namespace
 from datetime import timedelta
 
+from snapapp.jobs.cli.amounts import number, span
 from snapapp.jobs.cli.audited import noted
-from snapapp.jobs.cli.shown import answer, number, show_list, span
+from snapapp.jobs.cli.shown import answer, show_list
 from snapapp.jobs.cli.typed import Add, Db, age, text, whole
 from snapapp.jobs.errors import JobsError
 from snapapp.jobs.model import FINAL, Status

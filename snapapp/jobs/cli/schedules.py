@@ -6,21 +6,10 @@ from dataclasses import asdict
 from datetime import datetime, timedelta
 
 from snapapp.jobs import registry
+from snapapp.jobs.cli.amounts import about, ago, local, moment_and_age
 from snapapp.jobs.cli.audited import note, noted
-from snapapp.jobs.cli.shown import (
-    about,
-    ago,
-    answer,
-    folded_json,
-    local,
-    moment_and_age,
-    say,
-    show_json,
-    show_list,
-    show_pairs,
-    show_table,
-    whisper,
-)
+from snapapp.jobs.cli.shown import answer, folded_json, say, show_json, show_list, whisper
+from snapapp.jobs.cli.tables import show_pairs, show_table
 from snapapp.jobs.cli.typed import Add, Db, moment, text, whole
 from snapapp.jobs.rows.database import together
 from snapapp.jobs.schedules import ledger

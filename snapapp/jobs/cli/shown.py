@@ -1,231 +1,20 @@
-"""The output of commands: tables and sentences for people, JSON for programs."""
+"""What commands print: sentences and lists for people, JSON for programs."""
 
-import itertools
 import json
-import os
-import shutil
 import sys
-import textwrap
 from argparse import Namespace
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, is_dataclass
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from typing import Any, TypedDict, TypeVar, Unpack
-from unicodedata import east_asian_width
+from typing import Any, TypeVar
+
+from snapapp.jobs.cli.tables import show_table, terminal_width, visible
 
 T = TypeVar("T")
-
-_GAP = "  "
-_NARROWEST = 8  # the least width of a column of text; where that does not fit, each row becomes a block of lines
-_EDGE, _EDGE_WRAPPED = 12, 20  # least widths of the first column, which names, and the last, which gives the reason
 _BAR_FROM = 101  # jobs; fewer are done before anybody has read a progress bar
 _FOLDED_FROM = 20  # lines of JSON that are shown of a long value
-_GREEN, _RED, _YELLOW, _CYAN, _DIM, _BOLD = "32", "31", "33", "36", "2", "1"
-_COLOURS = {
-    **dict.fromkeys(("COMPLETED", "ACTIVE", "EXECUTED", "fired"), _GREEN),
-    **dict.fromkeys(("FAILED", "LOST", "ERROR"), _RED),
-    **dict.fromkeys(("RETRY_WAIT", "PAUSED", "DRAINED", "DRAINING", "STOPPING", "EXPIRED", "WARNING", "late"), _YELLOW),
-    **dict.fromkeys(("RUNNING", "TAKEN"), _CYAN),
-    **dict.fromkeys(("CANCELLED", "DEBUG", "skipped"), _DIM),
-}
-
-
-# --- tables -----------------------------------------------------------------------------------------------------
-
-
-class Form(TypedDict, total=False):
-    """The form of a table: the positions of columns that are treated in a special way."""
-
-    numbers: Collection[int]  # columns aligned to the right and never cut
-    whole: Collection[int]  # columns that are never cut
-    spare: Sequence[int]  # columns that are left out if there is no room, in this order
-
-
-def show_table(
-    headers: Sequence[str], rows: Sequence[Sequence[str]], *, wraps: bool = False, **form: Unpack[Form]
-) -> None:
-    """Prints a table. On a terminal it fits the width: long text ends with …, or the last column is wrapped, and empty
-    columns are left out. In a file or a pipe, every column is printed in full."""
-    write_lines(table_in_lines(headers, rows, wraps=wraps, **form))
-
-
-def table_in_lines(
-    headers: Sequence[str], rows: Sequence[Sequence[str]], *, wraps: bool = False, **form: Unpack[Form]
-) -> Iterator[str]:
-    titles, cells, widths = _fit(headers, rows, _EDGE_WRAPPED if wraps else _EDGE, form)
-    if widths is None:
-        yield from _blocks(titles, cells)
-        return
-    right = [place in form.get("numbers", ()) for place in widths]
-    yield painted(_line(_cells_at(widths, titles), [*widths.values()], right), _BOLD)
-    for line in cells:
-        yield from _row(_cells_at(widths, line), [*widths.values()], right, wraps=wraps and _room() is not None)
-
-
-def rows_in_lines(headers: Sequence[str], rows: Sequence[Sequence[str]], **form: Unpack[Form]) -> list[str]:
-    """The table with exactly one line for the header and one for each row, however narrow the terminal is."""
-    titles, cells, widths = _fit(headers, rows, _EDGE, form)
-    if widths is None:
-        return [cut(_GAP.join(filter(None, line)), _room() or 0) for line in (titles, *cells)]
-    right = [place in form.get("numbers", ()) for place in widths]
-    return [_line(_cells_at(widths, line), [*widths.values()], right) for line in (titles, *cells)]
-
-
-def show_pairs(pairs: Iterable[Sequence[str]]) -> None:
-    """Prints rows without a header. Their last cell is long and is wrapped; its line breaks are kept."""
-    write_lines(pairs_in_lines(pairs))
-
-
-def pairs_in_lines(pairs: Iterable[Sequence[str]]) -> Iterator[str]:
-    rows = [[*map(visible, row[:-1]), visible(row[-1], keep="\n")] for row in pairs]
-    widths = [max(_width(row[place]) for row in rows) for place in range(len(rows[0]) - 1)]
-    room = _room()
-    left = max(_NARROWEST, room - sum(widths) - len(_GAP) * len(widths)) if room is not None else None
-    for row in rows:
-        for number, text in enumerate(_wrapped(row[-1], left)):
-            first = row[:-1] if number == 0 else [""] * len(widths)
-            yield in_columns([*first, text], widths)
-
-
-def text_in_lines(lines: Iterable[str]) -> Iterator[str]:
-    """Wraps lines that are wider than the terminal; lines with colours have been fitted before."""
-    for line in lines:
-        yield from [line] if "\x1b" in line or line.isspace() else _wrapped(line, _room())
-
-
-def _room() -> int | None:
-    """The width of the terminal in columns; None: the output goes to a file or a pipe."""
-    if not (os.environ.get("FORCE_COLOR") or sys.stdout.isatty()):
-        return None
-    return max(20, shutil.get_terminal_size().columns)
-
-
-def _least(column: Iterable[str], is_whole: bool) -> int:
-    """How narrow a column may become. A cell that is a number or a status is never cut."""
-    return max(
-        (
-            _width(cell) if is_whole or cell.isdecimal() or cell in _COLOURS else min(_width(cell), _NARROWEST)
-            for cell in column
-        ),
-        default=0,
-    )
-
-
-def _fit(
-    headers: Sequence[str], rows: Sequence[Sequence[str]], last: int, form: Form
-) -> tuple[list[str], list[list[str]], dict[int, int] | None]:
-    """The titles, the cells, and the positions of the shown columns with their widths. None instead of the widths: the
-    columns do not fit, however they are cut."""
-    titles = [header.upper() for header in headers]
-    cells = [[visible(cell) for cell in row] for row in rows]
-    room, every, spare = _room(), range(len(titles)), form.get("spare", ())
-    whole = {*form.get("numbers", ()), *form.get("whole", ())}
-    shown = [place for place in every if room is None or any(line[place] for line in cells)] or every
-    for left_out in range(len(spare) + 1):
-        places = [place for place in shown if place not in spare[:left_out]]
-        columns = [[line[place] for line in (titles, *cells)] for place in places]
-        least = [_least(column[1:], place in whole) for place, column in zip(places, columns, strict=True)]
-        if widths := _fit_widths(columns, least, room, last):
-            return titles, cells, dict(zip(places, widths, strict=True))
-    return titles, cells, None
-
-
-def _cells_at(places: Iterable[int], cells: Sequence[str]) -> list[str]:
-    return [cells[place] for place in places]
-
-
-def _fit_widths(columns: Sequence[Sequence[str]], least: list[int], room: int | None, last: int) -> list[int] | None:
-    """The width of each column; the widest ones are made narrower first. None: they do not fit, however they are
-    cut."""
-    widths = [max(map(_width, column)) for column in columns]
-    if room is None:
-        return widths
-    least[0], least[-1] = max(least[0], min(widths[0], _EDGE)), max(least[-1], min(widths[-1], last))
-    widths = [min(wide, room) for wide in widths]
-    for _ in range(sum(widths) + len(_GAP) * (len(widths) - 1) - room):
-        wider = [place for place, wide in enumerate(widths) if wide > max(least[place], 4)]
-        if not wider:
-            return None
-        widths[max(wider, key=widths.__getitem__)] -= 1
-    return widths
-
-
-def _row(cells: Sequence[str], widths: Sequence[int], right: Sequence[bool], *, wraps: bool) -> Iterator[str]:
-    if not wraps:
-        yield _line(cells, widths, right)
-        return
-    for number, text in enumerate(_wrapped(cells[-1], widths[-1])):
-        yield _line([*(cells[:-1] if number == 0 else [""] * (len(cells) - 1)), text], widths, right)
-
-
-def _line(cells: Sequence[str], widths: Sequence[int], right: Sequence[bool]) -> str:
-    return _GAP.join(map(_cell, cells, widths, right)).rstrip()
-
-
-def _cell(text: str, width: int, is_right: bool) -> str:
-    text = cut(text, width)
-    blank = " " * (width - _width(text))
-    return blank + _status(text) if is_right else _status(text) + blank
-
-
-def in_columns(cells: Sequence[str], widths: Sequence[int]) -> str:
-    """A line of cells with these widths; the last cell has none. Text of jobs must have passed `visible` before."""
-    padded = [_status(cell) + " " * (wide - _width(cell)) for cell, wide in zip(cells, widths, strict=False)]
-    return _GAP.join([*padded, _status(cells[-1])]).rstrip()
-
-
-def _blocks(titles: Sequence[str], cells: Sequence[Sequence[str]]) -> Iterator[str]:
-    """A table that is too wide for the terminal, as a block for each row with a line for each field that is not
-    empty."""
-    room, wide = _room() or 0, max(map(len, titles))
-    for number, line in enumerate(cells):
-        if number:
-            yield ""
-        for title, cell in zip(titles, line, strict=True):
-            for place, text in enumerate(_wrapped(cell, max(_NARROWEST, room - wide - len(_GAP))) if cell else ()):
-                name = painted(title, _BOLD) if place == 0 else " " * len(title)
-                yield f"{name}{' ' * (wide - len(title))}{_GAP}{_status(text)}"
-
-
-def _wrapped(text: str, width: int | None) -> list[str]:
-    lines = text.split("\n")
-    if width is None:
-        return lines
-    return [part for line in lines for part in textwrap.wrap(line, width, break_on_hyphens=False) or [""]]
-
-
-def _width(text: str) -> int:
-    return len(text) if text.isascii() else sum(2 if east_asian_width(one) in "WF" else 1 for one in text)
-
-
-def cut(text: str, width: int) -> str:
-    if _width(text) <= width:
-        return text
-    text = text[: width - 1]
-    while _width(text) >= width:
-        text = text[:-1]
-    return f"{text.rstrip()}…"
-
-
-def _status(text: str) -> str:
-    """Colours a status that is the whole text, or that stands before a comma."""
-    word, comma, rest = text.partition(",")
-    return painted(word, _COLOURS[word]) + comma + rest if word in _COLOURS else text
-
-
-def painted(text: str, colour: str) -> str:
-    is_plain = _room() is None or os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb"
-    return text if is_plain or not text else f"\x1b[{colour}m{text}\x1b[0m"
-
-
-def write_lines(lines: Iterable[str]) -> None:
-    """Writes lines that have passed `visible`."""
-    sys.stdout.writelines(f"{line}\n" for line in lines)
-
-
-# --- progress ---------------------------------------------------------------------------------------------------
 
 
 @contextmanager
@@ -240,9 +29,6 @@ def bar_of(total: int) -> Iterator[Callable[[int], None]]:
     console = Console(stderr=True)
     with Progress(console=console, transient=True, disable=not console.is_terminal) as bar:
         yield partial(bar.advance, bar.add_task("", total=total))
-
-
-# --- sentences --------------------------------------------------------------------------------------------------
 
 
 def answer(arguments: Namespace, facts: Any, words: str) -> int:
@@ -297,26 +83,13 @@ def whisper(text: str) -> None:
     sys.stderr.write(visible(text) + "\n")
 
 
-def visible(text: str, keep: str = "") -> str:
-    """The text with control characters escaped: text of a job may hold any, and must not control the terminal."""
-    if text.isprintable():
-        return text
-    return "".join(
-        character if character.isprintable() or character in keep else _escaped(character) for character in text
-    )
-
-
-def _escaped(character: str) -> str:
-    return " " if character in "\n\t" else character.encode("unicode_escape").decode()
-
-
 def in_json(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False)
 
 
 def folded_json(value: Any) -> str:
     """JSON in one line if it fits the terminal, or if there is no terminal; else the first lines of indented JSON."""
-    line, room = in_json(value), _room()
+    line, room = in_json(value), terminal_width()
     if room is None or len(line) <= room - 16:
         return line
     lines = json.dumps(value, indent=2, ensure_ascii=False).split("\n")
@@ -335,62 +108,3 @@ def begun(sentence: str) -> str:
 def first_line(text: str) -> str:
     line = text.partition("\n")[0]
     return line if len(line) <= 100 else f"{line[:99]}…"
-
-
-def moment_and_age(moment: datetime | None, now: datetime) -> str:
-    if moment is None:
-        return ""
-    return f"{local(moment)}, {ago(now - moment) if moment <= now else f'in {about(moment - now)}'}"
-
-
-def local(moment: datetime) -> str:
-    return f"{moment.astimezone():%Y-%m-%d %H:%M:%S}"
-
-
-# --- numbers ----------------------------------------------------------------------------------------------------
-
-_UNITS = (("d", 86400), ("h", 3600), ("min", 60), ("s", 1))
-_BOTH_BELOW = 10  # "3 min 5 s", but "12 min"
-
-
-def span(duration: timedelta) -> str:
-    """A duration in words: 12 ms, 4.2 s, 3 min 5 s, 2 h."""
-    seconds = max(0.0, duration.total_seconds())
-    if seconds < 0.9995:
-        return f"{digits(seconds * 1000)} ms"
-    if seconds < 59.5:
-        return f"{digits(seconds)} s"
-    return _in_units(round(seconds))
-
-
-def _in_units(seconds: int) -> str:
-    for (unit, length), (part, shorter) in itertools.pairwise(_UNITS):
-        if seconds >= length:
-            many, rest = seconds // length, seconds % length // shorter
-            return f"{many} {unit} {rest} {part}" if rest and many < _BOTH_BELOW else f"{many} {unit}"
-    return f"{seconds} s"
-
-
-def about(duration: timedelta) -> str:
-    """An age in one unit: 42 s, 3 min, 2 h, 5 d."""
-    seconds = int(max(0.0, duration.total_seconds()))
-    return next((f"{seconds // length} {unit}" for unit, length in _UNITS if seconds >= length), "0 s")
-
-
-def ago(duration: timedelta) -> str:
-    return "now" if duration < timedelta(seconds=1) else f"{about(duration)} ago"
-
-
-def milliseconds(amount: float | None) -> str:
-    return "?" if amount is None else span(timedelta(milliseconds=amount))
-
-
-def digits(value: float) -> str:
-    """A number with only as many decimals as a person reads (none from 10 on), and never with an exponent."""
-    if value >= 9.95:
-        return f"{value:.0f}"
-    return f"{value:.{1 if value >= 0.095 else 3}f}".rstrip("0").rstrip(".")
-
-
-def number(value: float | None) -> str:
-    return "" if value is None else f"{value:.15g}"

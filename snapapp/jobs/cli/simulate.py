@@ -12,7 +12,9 @@ from typing import Any
 
 import psycopg
 
-from snapapp.jobs.cli.shown import milliseconds, say, show_json, show_table, span
+from snapapp.jobs.cli.amounts import milliseconds, span
+from snapapp.jobs.cli.shown import say, show_json
+from snapapp.jobs.cli.tables import show_table
 from snapapp.jobs.cli.typed import age, duration, whole
 from snapapp.jobs.fleet import plan_file
 from snapapp.jobs.fleet.plan import Balance, Pool

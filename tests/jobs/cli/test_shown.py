@@ -5,8 +5,10 @@ from datetime import timedelta
 
 import pytest
 
+from snapapp.jobs.cli.amounts import about, span
 from snapapp.jobs.cli.jobs.looking import in_line
-from snapapp.jobs.cli.shown import about, folded_json, show_pairs, show_table, span
+from snapapp.jobs.cli.shown import folded_json
+from snapapp.jobs.cli.tables import show_pairs, show_table
 from snapapp.jobs.rows.people import lists, views
 from tests.factory import Db, ago, make_job
 

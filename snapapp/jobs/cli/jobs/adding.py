@@ -7,10 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from snapapp.jobs.adding import enqueue
-from snapapp.jobs.cli.shown import (
-    answer,
-    whisper,
-)
+from snapapp.jobs.cli.shown import answer, whisper
 from snapapp.jobs.cli.typed import Add, Db, duration, job_number, moment, text
 from snapapp.jobs.errors import InvalidJob
 from snapapp.jobs.rows.people import overviews

@@ -11,7 +11,8 @@ from textwrap import indent
 from time import sleep
 from typing import TextIO
 
-from snapapp.jobs.cli.shown import plain, visible
+from snapapp.jobs.cli.shown import plain
+from snapapp.jobs.cli.tables import visible
 from snapapp.jobs.cli.typed import Add, Db, job_number, whole
 from snapapp.jobs.errors import JobsError
 from snapapp.jobs.model import FINAL, Status

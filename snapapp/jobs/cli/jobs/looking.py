@@ -7,31 +7,11 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from snapapp.jobs import tracing
+from snapapp.jobs.cli.amounts import about, ago, digits, local, milliseconds, moment_and_age, span
 from snapapp.jobs.cli.jobs.which import add_filter, filter_of
 from snapapp.jobs.cli.queues import count_queues, show_queues
-from snapapp.jobs.cli.shown import (
-    about,
-    ago,
-    answer,
-    digits,
-    first_line,
-    folded_json,
-    in_json,
-    local,
-    milliseconds,
-    moment_and_age,
-    pairs_in_lines,
-    say,
-    show_json,
-    show_list,
-    show_pairs,
-    show_table,
-    span,
-    table_in_lines,
-    visible,
-    whisper,
-    write_lines,
-)
+from snapapp.jobs.cli.shown import answer, first_line, folded_json, in_json, say, show_json, show_list, whisper
+from snapapp.jobs.cli.tables import pairs_in_lines, show_pairs, show_table, table_in_lines, visible, write_lines
 from snapapp.jobs.cli.typed import Add, Db, job_number, whole
 from snapapp.jobs.model import Status
 from snapapp.jobs.rows import costs

@@ -10,14 +10,7 @@ from typing import Any
 from snapapp.jobs.cli.audited import note, witness_of_all, witness_of_each
 from snapapp.jobs.cli.jobs.looking import show_lines
 from snapapp.jobs.cli.jobs.which import add_filter, filter_of
-from snapapp.jobs.cli.shown import (
-    answer,
-    bar_of,
-    begun,
-    say,
-    show_json,
-    whisper,
-)
+from snapapp.jobs.cli.shown import answer, bar_of, begun, say, show_json, whisper
 from snapapp.jobs.cli.typed import Add, Db, job_number
 from snapapp.jobs.model import FINAL, Status
 from snapapp.jobs.rows import lifecycle

@@ -9,7 +9,8 @@ from time import sleep
 from typing import Any
 
 from snapapp.jobs.cli.jobs.looking import in_line
-from snapapp.jobs.cli.shown import first_line, in_columns, plain, say, visible, whisper
+from snapapp.jobs.cli.shown import first_line, plain, say, whisper
+from snapapp.jobs.cli.tables import in_columns, visible
 from snapapp.jobs.cli.typed import Add, Db, job_number, text
 from snapapp.jobs.errors import UnknownJob
 from snapapp.jobs.model import FINAL, Status

@@ -3,7 +3,8 @@
 import re
 from typing import Any, NamedTuple
 
-from snapapp.jobs.cli.shown import begun, cut, painted, text_in_lines, visible
+from snapapp.jobs.cli.shown import begun
+from snapapp.jobs.cli.tables import cut, painted, text_in_lines, visible
 from snapapp.jobs.cli.top.deeds import Ask
 from snapapp.jobs.cli.top.looker import Deed, Looker
 from snapapp.jobs.cli.top.pages import PAGES, Lines, Page, Row, Table, headline, in_lines, page_named

@@ -9,7 +9,9 @@ from typing import Any, NoReturn
 
 import psycopg
 
-from snapapp.jobs.cli.shown import local, say, visible, write_lines
+from snapapp.jobs.cli.amounts import local
+from snapapp.jobs.cli.shown import say
+from snapapp.jobs.cli.tables import visible, write_lines
 from snapapp.jobs.cli.top.looker import Looker, Seen
 from snapapp.jobs.cli.top.pages import Lines, Page, Table, headline, in_lines
 
