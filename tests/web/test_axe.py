@@ -102,7 +102,7 @@ def test_the_operators_pages(page: Page, site: Server, brete: Path) -> None:
     assert violations(page) == []
 
 
-@pytest.mark.at_length  # the pages of operators are judged in every run; /ops is measured for contrast by test_ops
+@pytest.mark.at_length  # the pages of operators are judged in every run; ops/test_views measures the contrast of /ops
 def test_the_pages_of_whoever_is_on_call(page: Page, site: Server, db: Db) -> None:
     failed = make_jobs(db, 2, "FAILED", kind="mail.send", queue="mail", last_error="refused")
     waiting = make_job(db, kind="mail.send", queue="mail")

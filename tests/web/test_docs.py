@@ -221,7 +221,7 @@ def test_the_body_of_another_shape_is_one_press_away(page: Page, db: Db) -> None
 # --- the token --------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.at_length  # test_ops asks with a token in every run
+@pytest.mark.at_length  # ops/test_access asks with a token in every run
 def test_the_token_is_kept_for_both_pages_and_stays_out_of_the_line_to_copy(browser: Browser, serve: Any) -> None:
     site = serve(SNAPAPP_INTERNAL_TOKEN=TOKEN)
     with opened(browser, f"{site.home}docs") as (page, complaints):
@@ -325,7 +325,7 @@ def test_a_server_that_cannot_describe_itself_is_said_in_words(browser: Browser,
 # --- how it looks -----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.at_length  # test_ops measures it in every run
+@pytest.mark.at_length  # ops/test_views measures it in every run
 @pytest.mark.parametrize(
     ("width", "scheme"), [(390, "dark"), *(pytest.param(*one, marks=at_length) for one in OTHER_SCREENS)]
 )

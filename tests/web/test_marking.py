@@ -386,7 +386,7 @@ def test_a_name_and_an_ear_tag_that_differ_are_two_fields_and_both_stay(page: Pa
     assert subject["attributes"][2]["numberValue"] == 412.12345678
 
 
-@pytest.mark.at_length  # api/product/test_operator_pages has it in every run, and test_ops in a browser
+@pytest.mark.at_length  # api/product/test_operator_pages has it in every run, and ops/test_job in a browser
 def test_a_hostile_name_is_shown_as_text(page: Page, brete: Path, tmp_path: Path, db: Db) -> None:
     hostile = brete.rename(tmp_path / "<img src=x onerror=alert(1)>.mp4")
     ready(page, hostile)

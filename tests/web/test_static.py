@@ -1,5 +1,6 @@
 """The pages without a browser: where they lie, what they load, and that the operations they show are there."""
 
+import json
 import re
 from collections.abc import Iterator
 from html.parser import HTMLParser
@@ -13,6 +14,7 @@ import pytest
 
 from snapapp import web
 from tests.api.conftest import served
+from tests.web.conftest import Server, get
 
 STATIC = Path(web.__file__).parent / "static"
 POLICY = "Content-Security-Policy"
@@ -113,3 +115,25 @@ def test_every_text_of_the_operators_pages_is_there_in_portuguese_and_no_other()
     known = {quoted or bare for quoted, bare in _KEY.findall((STATIC / "portuguese.js").read_text())}
     of_the_server = {"must be a number", "must be a string"}
     assert (said - known, known - said - of_the_server) == (set(), set())
+
+
+FILES = ["/", "/ops", "/ops/jobs/42", "/static/page.js", "/static/app.css", "/static/favicon.svg", "/robots.txt"]
+
+
+def test_files_are_asked_for_each_time_and_sent_once(site: Server) -> None:
+    for path in FILES:
+        answer, body = get(site, path)
+        assert (answer.status, answer.headers["Cache-Control"]) == (200, "no-cache"), path
+        assert "noindex" in answer.headers["X-Robots-Tag"]
+        policy = answer.headers["Content-Security-Policy"]
+        assert "default-src 'none'" in policy
+        assert "unsafe" not in policy
+        again, nothing = get(site, path, **{"If-None-Match": f'"other", W/{answer.headers["ETag"]}'})
+        assert (again.status, nothing, again.headers["ETag"]) == (304, b"", answer.headers["ETag"])
+        changed, whole = get(site, path, **{"If-None-Match": '"other"'})
+        assert (changed.status, whole) == (200, body)
+        head, empty = get(site, path, "HEAD")
+        assert (head.status, empty, head.headers["Content-Length"]) == (200, b"", str(len(body)))
+    for path in ("/static/nothing", "/static/__init__.py", "/static/..%2f__init__.py", "/static/"):
+        answer, body = get(site, path)
+        assert (answer.status, json.loads(body)["message"]) == (404, "Not Found"), path

@@ -5,7 +5,7 @@ import pytest
 from tests.labs.console import bulk, faults, scale, stage
 
 
-@pytest.mark.at_length  # web/test_ops has the dialog, api/internal/test_failures the steps, in every run
+@pytest.mark.at_length  # web/ops/test_dialogs has the dialog, api/internal/test_failures the steps, in every run
 @pytest.mark.skipif(stage.program() is None, reason="there is no browser")
 def test_thousands_are_retried_from_the_page_while_a_worker_works() -> None:
     seen = bulk.run(jobs=3000, seconds=2)
