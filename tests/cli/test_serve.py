@@ -103,30 +103,39 @@ def test_a_port_that_is_taken_is_said_with_the_one_that_is_used_instead(
         assert "port 8000 in use. Set SNAPAPP_PORT" in chosen.said()
 
 
-@pytest.mark.at_length  # process/test_shutdown has a reload in the middle of a job in every run
-def test_with_reload_a_change_is_in_force_a_moment_later(url: str, run: Callable[..., Running], tmp_path: Path) -> None:
-    module, kind = tmp_path / "mine.py", "@processor('{}')\ndef {}(job): ...\n"
-    module.write_text("from snapapp.jobs import processor\n" + kind.format("mine.one", "one"))
-    settings = {
-        "SNAPAPP_DATABASE_URL": url,
-        "SNAPAPP_PROCESSORS": "mine",
-        "SNAPAPP_PORT": "0",
-        "PYTHONPATH": str(tmp_path),
-    }
-    serve = run("serve", "--reload", **settings)
+MINE = "from snapapp.jobs import processor\n\n@processor('{0}')\ndef work(job): ...\n"
+
+
+@pytest.fixture
+def reloading(url: str, run: Callable[..., Running], tmp_path: Path) -> tuple[Running, Path]:
+    """`serve --reload` with a module that declares the kind mine.one."""
+    module = tmp_path / "mine.py"
+    module.write_text(MINE.format("mine.one"))
+    settings = {"SNAPAPP_PROCESSORS": "mine", "SNAPAPP_PORT": "0", "PYTHONPATH": str(tmp_path)}
+    serve = run("serve", "--reload", SNAPAPP_DATABASE_URL=url, **settings)
     serve.hear('"mine.one"')
-    module.write_text(module.read_text() + "nonsense(")
+    return serve, module
+
+
+def test_with_reload_a_change_is_in_force_a_moment_later(reloading: tuple[Running, Path]) -> None:
+    serve, module = reloading
+    module.write_text(MINE.format("mine.two"))
     serve.hear("mine.py was changed: starting anew.")
+    serve.hear('"mine.two"')
+    serve.signal(signal.SIGKILL)
+    until(lambda: serve.family() == [])  # else it kept the port, and went on working the queue with old code
+
+
+@pytest.mark.at_length  # the test above changes a module in every run
+def test_with_reload_what_does_not_start_waits_for_the_next_change(reloading: tuple[Running, Path]) -> None:
+    serve, module = reloading
+    module.write_text("nonsense(")
     serve.hear("Waiting for a file to be changed.")
-    module.write_text(module.read_text().replace("nonsense(", kind.format("mine.two", "two")))
+    module.write_text(MINE.format("mine.two"))
     serve.hear('"mine.two"')
     serve.signal(signal.SIGTERM)
     assert serve.end() == 0
     assert serve.family() == []
-    killed = run("serve", "--reload", **settings)
-    killed.hear("Serving")
-    killed.signal(signal.SIGKILL)
-    until(lambda: killed.family() == [])  # else it kept the port, and went on working the queue with old code
 
 
 def test_the_banner_is_for_a_terminal(url: str, quick: Callable[..., Running]) -> None:

@@ -36,7 +36,7 @@ class ServedByUvicorn(Served):
         super().__init__(folder, **settings)
 
 
-# What `snapapp serve` does in every run; of uvicorn every run sees that a reload gives back what runs, below.
+# What `snapapp serve` does in every run.
 at_length = pytest.mark.at_length
 under_both = pytest.mark.parametrize("serve", ["serve", pytest.param("uvicorn", marks=at_length)], indirect=True)
 
