@@ -5,11 +5,13 @@ import logging
 import re
 import threading
 from datetime import timedelta
+from time import monotonic
 
 import pytest
 
 from snapapp.jobs import Job, Permanent, enqueue, enqueue_many, events
 from snapapp.jobs.events import Event, Events
+from snapapp.jobs.metrics import log_lines
 from snapapp.jobs.metrics.log_lines import JsonFormatter, LogLines
 from snapapp.jobs.process.runtime import Runtime
 from snapapp.jobs.registry import Registry
@@ -159,3 +161,26 @@ def test_a_listener_that_raises_hurts_nobody(capsys: pytest.CaptureFixture[str])
     told.emit("job.completed")
     assert heard == ["job.completed"]
     assert "the listener is broken" in capsys.readouterr().err
+
+
+def test_an_error_that_comes_again_and_again_is_logged_once_a_minute(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While the database is away, each duty of a worker fails about once a second."""
+    logger = logging.getLogger("test.lines")
+    told = Events()
+    LogLines(logger).subscribe(told)
+    with caplog.at_level(logging.INFO, "test.lines"):
+        for _ in range(10):
+            for doing in ("beat", "claim"):
+                told.complain("w", doing, OSError("away"))
+        told.complain("w", "claim", OSError("another"))
+        monkeypatch.setattr(log_lines, "monotonic", lambda: monotonic() + 61)
+        told.complain("w", "claim", OSError("away"))
+    lines = [json.loads(JsonFormatter().format(record)) for record in caplog.records]
+    assert [(line["doing"], line["error"]) for line in lines] == [
+        ("beat", "OSError: away"),
+        ("claim", "OSError: away"),
+        ("claim", "OSError: another"),
+        ("claim", "OSError: away"),
+    ]
