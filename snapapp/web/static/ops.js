@@ -3,7 +3,7 @@
 // its time.
 
 import { Refused, at, make, pause, put } from "/static/page.js";
-import { ask, saidOf, send } from "/static/ops-parts.js";
+import { ask, link, saidOf, send } from "/static/ops-parts.js";
 import { auditView } from "/static/ops-audit.js";
 import { boxView } from "/static/ops-box.js";
 import { costsView } from "/static/ops-costs.js";
@@ -35,6 +35,7 @@ const VIEWS = [
   [/^\/ops\/box$/, boxView],
   [/^\/ops\/costs$/, costsView],
   [/^\/ops\/audit$/, auditView],
+  [/^/, notHereView],
 ];
 
 let life = new AbortController(); // ends with the view that is shown
@@ -46,7 +47,7 @@ let seenAt = null; // when the last look succeeded
 
 function show() {
   const path = location.pathname.replace(/(.)\/$/, "$1");
-  const [pattern, make_] = VIEWS.find(([each]) => each.test(path)) ?? VIEWS[0];
+  const [pattern, make_] = VIEWS.find(([each]) => each.test(path));
   life.abort();
   life = new AbortController();
   seenAt = null;
@@ -63,6 +64,15 @@ function show() {
   }
   void follow(view, life.signal);
   if (typeof view.stream === "string") void listen(view, life.signal);
+}
+
+function notHereView() {
+  return {
+    title: "Not here",
+    every: 60_000, // ms between two looks, which say whether the server answers
+    element: make("p", { className: "none" }, "There is no page at this address. ", link("/ops", "What happens now")),
+    refresh: async () => {},
+  };
 }
 
 function decode(part) {

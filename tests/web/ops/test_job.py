@@ -119,9 +119,13 @@ def test_a_delayed_job_is_run_now(page: Page, site: Server, db: Db) -> None:
         expect(page.get_by_role("button", name="Run now")).to_have_count(0)
 
 
-def test_a_job_that_is_not_there_is_said_not_to_be(browser: Browser, site: Server) -> None:
+def test_a_job_or_page_that_is_not_there_is_said_not_to_be(browser: Browser, site: Server) -> None:
     with opened(browser, f"{site.home}ops/jobs/77") as (page, complaints):
         expect(page.locator("main .none").first).to_have_text("There is no job 77: it may have been pruned.")
+        page.goto(f"{site.home}ops/job")
+        expect(page.locator("main .none")).to_have_text("There is no page at this address. What happens now")
+        page.get_by_role("link", name="What happens now").click()
+        expect(page.locator(".tile").first).to_contain_text("Waiting")
     assert [said for said in complaints if "404" not in said] == []
 
 
