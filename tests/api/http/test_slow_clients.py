@@ -299,6 +299,10 @@ def test_who_is_still_sending_reads_why_it_is_refused(slow: Slow, monkeypatch: p
     with slow.connect() as connection:
         connection.sendall(head + bytes(20_000_000))
         assert refusal(rest_of(connection))["status"] == 413
+    with slow.connect() as connection:
+        last = b"POST /nowhere HTTP/1.1\r\nHost: localhost\r\nConnection: TE, Close\r\nContent-Length: 2000000\r\n\r\n"
+        connection.sendall(last + bytes(2_000_000))
+        assert refusal(rest_of(connection))["status"] == 404
     monkeypatch.setattr(exchange, "LINGERS_SILENT", 0.1)
     with slow.connect() as connection:
         connection.sendall(head + b"{")

@@ -105,6 +105,7 @@ class Exchange:
         self._received = 0
         self._waited = 0.0
         self._answered: float | None = None  # when, if more follows
+        self._is_last = b"close" in headers.get(b"connection", b"").lower()  # of its connection, says the client
         self._is_refused = False  # with a part of the body unread, and the connection closed
         if headers.get(b"content-length", b"0") == b"0" and b"transfer-encoding" not in headers:
             self._arrive()
@@ -141,7 +142,7 @@ class Exchange:
             headers = dict(message["headers"])
             if headers.get(b"content-type", b"").startswith(b"application/json") and b"cache-control" not in headers:
                 message["headers"].append((b"cache-control", b"no-store"))  # it is private, or true only for a moment
-            closes = headers.get(b"connection") == b"close"
+            closes = self._is_last or headers.get(b"connection") == b"close"
             self._is_refused = closes and not (self._is_whole or self._is_leaving() or self.status == 408)
             if self._is_leaving():
                 message["headers"].append((b"connection", b"close"))
