@@ -3,6 +3,7 @@ routes."""
 
 import re
 from collections.abc import Iterator
+from threading import Lock
 from typing import Any
 
 from fastapi import FastAPI, Request
@@ -54,10 +55,13 @@ _UNAUTHORIZED = {
 def describe(app: FastAPI) -> None:
     """Makes the app describe itself with `_description_of`, once, when the description is first asked for."""
 
+    lock = Lock()  # forty threads that were first at once would each make it, and in their minute nobody was answered
+
     def openapi() -> dict[str, Any]:
-        if not app.openapi_schema:
-            app.openapi_schema = _description_of(app)
-        return app.openapi_schema
+        with lock:
+            if not app.openapi_schema:
+                app.openapi_schema = _description_of(app)
+            return app.openapi_schema
 
     def show(request: Request) -> JSONResponse:
         root = request.scope.get("root_path", "").rstrip("/")

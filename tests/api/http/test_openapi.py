@@ -3,14 +3,18 @@
 import asyncio
 import re
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
+from threading import Barrier, BrokenBarrierError
 from typing import Any
 
 import pytest
+from fastapi import FastAPI
 from starlette.testclient import TestClient
 
+from snapapp.api.http import openapi
 from tests.api.conftest import served
-from tests.factory import Db
+from tests.factory import Db, at_once
 
 OF_TENANTS = {"AssinaturaCodigo", "AssinaturaToken", "Session"}
 
@@ -84,3 +88,20 @@ def test_the_description_is_made_on_a_thread(client: TestClient, monkeypatch: py
 
     monkeypatch.setattr(client.app, "openapi", description)
     assert client.get("/openapi.json").json() == {"openapi": "3.1.0"}
+
+
+def test_those_who_are_first_at_once_have_it_made_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each of forty threads made its own: of sixty clients none had it after 40 seconds."""
+    together, made = Barrier(2), list[FastAPI]()
+
+    def make(app: FastAPI) -> dict[str, Any]:
+        made.append(app)
+        with suppress(BrokenBarrierError):
+            together.wait(0.1)
+        return {"paths": {}}
+
+    monkeypatch.setattr(openapi, "_description_of", make)
+    app = FastAPI()
+    openapi.describe(app)
+    assert at_once(app.openapi, app.openapi) == [{"paths": {}}] * 2
+    assert made == [app]
