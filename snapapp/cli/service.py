@@ -3,6 +3,7 @@
 import asyncio
 import errno
 import logging
+import select
 import shutil
 import signal
 import socket
@@ -11,6 +12,7 @@ from argparse import Namespace
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from time import monotonic
 from types import FrameType
 
 import uvicorn
@@ -31,6 +33,7 @@ _log = logging.getLogger(__name__)
 _PORTS_TRIED = 20
 _UNREAD_FOR_MS = 10_000
 _LAST_REQUESTS_WITHIN = 0.5  # seconds
+_WAITING_WITHIN = 2.0  # seconds; where new connections come without end, some are refused
 
 
 def run(arguments: Namespace, settings: Settings) -> int:
@@ -89,6 +92,7 @@ class Server(uvicorn.Server):
         """Accepts no new connections, but serves open ones for half a second more: a proxy that sends a request on a
         connection which was just closed gets no answer, and may not send the request again. Each answer says that it is
         the last on its connection."""
+        await _accept_who_waits(sockets or [])
         for server in self.servers:
             server.close()
         if self.server_state.connections:
@@ -96,6 +100,14 @@ class Server(uvicorn.Server):
         for connection in self.server_state.connections:
             _give_up_when_unread(connection.transport.get_extra_info("socket"))
         await super().shutdown(sockets)
+
+
+async def _accept_who_waits(listening: list[socket.socket]) -> None:
+    """Clients whose connections the kernel has made already: the end of the socket would reset them. The event loop
+    accepts one in each of its rounds, which is slow where it has much to do."""
+    until = monotonic() + _WAITING_WITHIN
+    while select.select(listening, [], [], 0)[0] and monotonic() < until:
+        await asyncio.sleep(0.01)
 
 
 def _give_up_when_unread(connection: socket.socket | None) -> None:

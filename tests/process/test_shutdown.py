@@ -1,10 +1,12 @@
 """A signal to the process that serves and works: nobody is cut off, no attempt is charged, no process is left."""
 
+import asyncio
 import dataclasses
 import signal
 import socket
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from time import monotonic
 from unittest.mock import ANY
@@ -195,6 +197,33 @@ def test_a_client_that_takes_nothing_is_given_up_only_when_the_server_leaves() -
     finally:
         server.should_exit = True
         serving.join()
+
+
+def test_who_waits_to_be_accepted_when_the_server_leaves_is_answered(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The kernel had made their connections, and the event loop accepts one in each round: the others were reset."""
+    app, held, go_on, leave = FastAPI(), threading.Event(), threading.Event(), asyncio.Event()
+
+    @app.get("/")
+    async def hold() -> None:
+        held.set()
+        go_on.wait(GRACE)
+        leave.set()
+
+    server = Server(app, [])
+    monkeypatch.setattr(server, "main_loop", lambda: leave.wait())
+    listening = service.bound_socket(dataclasses.replace(Settings(), port=0, given={"SNAPAPP_PORT": ANY}))
+    serving = threading.Thread(target=server.run, args=[[listening]])
+    serving.start()
+    with ExitStack() as clients:
+        until(lambda: server.started)
+        waiting = []
+        for _ in range(30):
+            waiting.append(clients.enter_context(socket.create_connection(listening.getsockname(), timeout=GRACE)))
+            waiting[-1].sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            assert held.wait(GRACE)
+        go_on.set()
+        assert {each.recv(12) for each in waiting} == {b"HTTP/1.1 200"}
+    serving.join()
 
 
 def _endless() -> FastAPI:
