@@ -19,7 +19,7 @@ def windows(*names: str, direction: Literal["asc", "desc"] = "desc") -> Callable
     """A dependency that reads the wanted part of a list. The first of the names is the default sort. An unknown sort is
     refused later, by the domain, in the contract's words."""
     by = {"enum": [*names, ""], "default": names[0]}  # forms send an empty text for "not given"
-    directions = {"enum": ["asc", "desc", "ASC", "DESC", ""], "default": direction}
+    directions = {"enum": ["asc", "desc", ""], "default": direction}
 
     async def window(
         offset: Offset = 0,
@@ -28,7 +28,7 @@ def windows(*names: str, direction: Literal["asc", "desc"] = "desc") -> Callable
             str | None, Query(alias="sortBy", description="What to sort by; ties by id.", json_schema_extra=by)
         ] = None,
         sort_dir: Annotated[
-            str | None, Query(alias="sortDir", description="Which way.", json_schema_extra=directions)
+            str | None, Query(alias="sortDir", description="Which way, in any case.", json_schema_extra=directions)
         ] = None,
     ) -> Window:
         return Window(offset, limit, sort_by, sort_dir)

@@ -78,6 +78,14 @@ def test_clients_that_are_made_from_it_get_plain_names(client: TestClient) -> No
     assert not [name for name in client.get("/openapi.json").json()["components"]["schemas"] if "__" in name]
 
 
+def test_no_two_values_have_one_name(client: TestClient) -> None:
+    """Generators make constants of them: of `asc` and `ASC` the same one, and openapi-python-client makes nothing."""
+    for method, path, operation in operations(client):
+        for parameter in operation.get("parameters", []):
+            values = [str(value).upper() for value in parameter["schema"].get("enum", [])]
+            assert len(values) == len(set(values)), (method, path, parameter["name"])
+
+
 def test_the_description_is_made_on_a_thread(client: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
     """It takes half a second, in which the event loop answers everybody else."""
 
