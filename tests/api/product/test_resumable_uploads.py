@@ -98,6 +98,7 @@ def refusals() -> Iterator[tuple[str, str, dict[str, str], int]]:
     yield "POST", "", TUS | {"Upload-Length": "0"}, 400
     yield "POST", "", TUS | {"Upload-Length": "-1"}, 400
     yield "POST", "", TUS | {"Upload-Defer-Length": "1"}, 400
+    yield "POST", "", TUS | {"Upload-Length": "5", "Upload-Concat": "partial"}, 400  # each part would be a video
     yield "POST", "", TUS | {"Upload-Length": "2000000"}, 413
     yield "POST", "", TUS | {"Upload-Length": "5", "Upload-Metadata": "filename =="}, 400
     yield "POST", "", TUS | {"Upload-Length": "5", "Upload-Metadata": "filename YQ== YQ=="}, 400

@@ -154,6 +154,8 @@ def _announcement_of(monolith: Monolith, begin: Begin, request: Request) -> tupl
     with begin() as transaction:
         code = transaction.code
     _same_version(request)
+    if "Upload-Concat" in request.headers:  # one part would become a video of its own
+        raise HTTPException(400, "Upload-Concat: uploads are not joined here, send the file as one upload")
     length, metadata = _number(request, "Upload-Length"), request.headers.get("Upload-Metadata", "").strip()
     if length == 0:
         raise HTTPException(400, "The upload is empty")
