@@ -184,6 +184,8 @@ def reasons(mistakes: Iterable[Mapping[str, Any]]) -> list[str]:
 
 
 def _reason(mistake: Mapping[str, Any]) -> str:
+    if isinstance(mistake.get("input"), bytes):  # a body that is not said to be JSON is not read as such
+        return "The Content-Type should be application/json"
     return str(mistake["msg"]).removeprefix("Value error, ")
 
 

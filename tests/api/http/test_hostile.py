@@ -90,6 +90,7 @@ def test_a_body_that_is_no_job_is_a_bad_request(client: TestClient, db: Db, body
     answer = client.post(JOBS, content=body, headers=headers)
     assert answer.status_code == 400, answer.text
     assert answer.json().keys() == {"timestamp", "status", "error", "message", "details"}
+    assert ("Content-Type should be application/json" in answer.text) == (headers is not JSON)
     assert statuses(db) == {}
 
 
