@@ -33,7 +33,7 @@ class _StrictRequest(Request):
 def decoded(body: bytes) -> Any:
     """The JSON value of a body. Raises JSONDecodeError for anything that is wrong with it."""
     try:
-        value = json.loads(body.decode(), object_pairs_hook=_object, parse_constant=_refuse_constant)
+        value = json.loads(body.decode("utf-8-sig"), object_pairs_hook=_object, parse_constant=_refuse_constant)
     except json.JSONDecodeError:
         raise
     except UnicodeDecodeError as error:

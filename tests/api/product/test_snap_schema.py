@@ -120,6 +120,10 @@ def test_both_may_be_given() -> None:
 OVERLAY = {"enabled": True}
 
 
+def test_a_byte_order_mark_says_nothing() -> None:
+    assert decoded(b'\xef\xbb\xbf{"nickname": "ana"}') == {"nickname": "ana"}
+
+
 @pytest.mark.parametrize(
     ("sent", "meant"),
     [
