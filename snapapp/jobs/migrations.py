@@ -12,7 +12,7 @@ from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 
 from snapapp.jobs.errors import MigrationFailed
-from snapapp.jobs.rows.database import sqlalchemy_url
+from snapapp.jobs.rows.database import engine_connections, sqlalchemy_url
 from snapapp.jobs.schema import QUEUE, History, check_server, migrations_folder
 
 _LOCK = 7_266_823_110_001  # an arbitrary constant; two processes that migrate at once take turns by it
@@ -39,6 +39,7 @@ def migrate(url: str, *, schema: str | None = None) -> str:
 def transaction(url: str) -> Iterator[sqlalchemy.Connection]:
     """The transaction of a migration. Two migrations at once take turns; the second one has nothing left to do."""
     engine = sqlalchemy.create_engine(sqlalchemy_url(url), poolclass=sqlalchemy.NullPool)
+    sqlalchemy.event.listen(engine, "do_connect", engine_connections({}))
     with engine.connect() as db, db.begin():
         check_server(cast("psycopg.Connection[Any]", db.connection.driver_connection))
         db.exec_driver_sql("SET LOCAL statement_timeout = '10min'")

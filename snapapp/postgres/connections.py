@@ -9,7 +9,7 @@ import sqlalchemy
 from sqlalchemy import Engine, event
 from sqlalchemy.orm import Session
 
-from snapapp.jobs.rows.database import cut, open_connection, sqlalchemy_url
+from snapapp.jobs.rows.database import cut, engine_connections, sqlalchemy_url
 from snapapp.postgres.database import session
 from snapapp.settings.table import Settings
 
@@ -18,7 +18,6 @@ _SETTINGS = {
     "statement_timeout": "30s",
     "lock_timeout": "5s",
     "idle_in_transaction_session_timeout": "60s",
-    "timezone": "UTC",
 }
 
 
@@ -41,7 +40,7 @@ def web_engine(url: str, settings: Settings) -> Iterator[Engine]:
         },
     )
     lines: set[psycopg.Connection[Any]] = set()
-    event.listen(engine, "do_connect", _connect)
+    event.listen(engine, "do_connect", engine_connections(_SETTINGS))
     event.listen(engine, "connect", lambda connection, _: lines.add(connection))
     event.listen(engine, "close", lambda connection, _: lines.discard(connection))
     try:
@@ -50,10 +49,6 @@ def web_engine(url: str, settings: Settings) -> Iterator[Engine]:
         engine.dispose()
         for connection in list(lines):
             cut(connection)
-
-
-def _connect(_dialect: object, _record: object, arguments: Any, parameters: Any) -> psycopg.Connection[Any]:
-    return open_connection(*arguments, settings=_SETTINGS, **parameters)
 
 
 @contextmanager
@@ -65,6 +60,7 @@ def transaction(url: str) -> Iterator[Session]:
         hide_parameters=True,
         connect_args={"application_name": "snapapp cli", "connect_timeout": 10},
     )
+    event.listen(engine, "do_connect", engine_connections({}))
     with session(engine) as db, db.begin():
         db.connection().exec_driver_sql(
             "SELECT set_config('statement_timeout', '60s', true), set_config('timezone', 'UTC', true)"

@@ -26,7 +26,7 @@ _FAMILIES = {
 
 def run(url: str, arguments: Namespace) -> int:
     """Runs the command that was typed on this database, and returns its exit code."""
-    settings = {"statement_timeout": "60s", "timezone": "UTC"}
+    settings = {"statement_timeout": "60s"}
     with open_connection(
         url, settings=settings, autocommit=True, application_name="snapapp cli", connect_timeout=10
     ) as db:

@@ -23,7 +23,7 @@ from snapapp.jobs.doctor.finding import (
     one_line,
     role_of,
 )
-from snapapp.jobs.rows.database import ENCODING, Database, Row, cut
+from snapapp.jobs.rows.database import Database, Row, cut, open_connection
 
 _log = logging.getLogger(__name__)
 
@@ -87,12 +87,12 @@ def consulting(url: str) -> Iterator[psycopg.Connection[Row]]:
 
 
 def _connect(url: str, within: timedelta) -> psycopg.Connection[Row]:
-    connection = psycopg.connect(
+    connection = open_connection(
         url,
+        settings={},
         autocommit=True,
         application_name="snapapp doctor",
         connect_timeout=max(2, int(within.total_seconds())),
-        **ENCODING,
     )
     connection.prepare_threshold = None  # a pooler in between may not support prepared statements
     connection.read_only = True

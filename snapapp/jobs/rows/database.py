@@ -51,6 +51,17 @@ KEEPALIVE: dict[str, Any] = {
 # SQL_ASCII psycopg returns bytes for text.
 ENCODING: dict[str, Any] = {"client_encoding": "utf8"}
 
+# The same of what our statements and psycopg depend on. In another isolation a claim that has waited for its lock does
+# not see the jobs that began meanwhile, and goes beyond a limit; psycopg reads dates and intervals in one style only.
+_ALWAYS = {
+    "default_transaction_isolation": r"read\ committed",
+    "datestyle": "ISO",
+    "intervalstyle": "postgres",
+    "standard_conforming_strings": "on",
+    "row_security": "on",
+    "timezone": "UTC",
+}
+
 PREPARE_AFTER = 3  # executions after which psycopg prepares a statement
 
 
@@ -102,7 +113,6 @@ def connect(
             "statement_timeout": _milliseconds(statement_timeout),
             "lock_timeout": _milliseconds(lock_timeout),
             "idle_in_transaction_session_timeout": _milliseconds(statement_timeout),
-            "timezone": "UTC",
         },
         autocommit=True,
         application_name=name,
@@ -119,17 +129,26 @@ def open_connection(
     conninfo: str = "", *, settings: Mapping[str, str], options: str | None = None, **arguments: Any
 ) -> Connection[Row]:
     """Opens a connection with these settings as startup parameters: a SET would stay on a pooler's server connection
-    for its next client. Where a pooler refuses startup parameters, it connects without them: nothing relies on them.
-    Options in the URL come after ours, so they win."""
+    for its next client. Where a pooler refuses startup parameters, it connects without them: nothing relies on them
+    but where the role or the database has strange ones. Options in the URL come after ours, so they win."""
     arguments |= ENCODING
     caller_options = options or conninfo_to_dict(conninfo).get("options") or _options_of_the_environment()
-    our_options = [f"-c {name}={value}" for name, value in settings.items()]
+    our_options = [f"-c {name}={value}" for name, value in {**_ALWAYS, **settings}.items()]
     try:
         return psycopg.connect(conninfo, options=" ".join([*our_options, str(caller_options)]), **arguments)
     except psycopg.OperationalError as error:
         if "unsupported startup parameter" not in str(error):
             raise
         return psycopg.connect(conninfo, options=options, **arguments)
+
+
+def engine_connections(settings: Mapping[str, str]) -> Callable[..., Connection[Row]]:
+    """For SQLAlchemy's event do_connect: opens an engine's connections with these settings."""
+
+    def connect(_dialect: object, _record: object, arguments: Any, parameters: Any) -> Connection[Row]:
+        return open_connection(*arguments, settings=settings, **parameters)
+
+    return connect
 
 
 def _options_of_the_environment() -> str:

@@ -8,13 +8,15 @@ import sqlalchemy
 from sqlalchemy import Connection, Engine, event
 from sqlalchemy.pool import PoolResetState
 
-from snapapp.jobs.rows.database import KEEPALIVE, PREPARE_AFTER, sqlalchemy_url
+from snapapp.jobs.rows.database import KEEPALIVE, PREPARE_AFTER, engine_connections, sqlalchemy_url
 from snapapp.jobs.settings import JobsSettings
 from snapapp.jobs.worker.connections import BEFORE_EACH_STATEMENT
 
 
 def hook_engine(settings: JobsSettings) -> Engine:
-    return _engine(settings, "hooks", settings.hooks, PREPARE_AFTER if settings.prepared_statements else None)
+    engine = _engine(settings, "hooks", settings.hooks, PREPARE_AFTER if settings.prepared_statements else None)
+    event.listen(engine, "do_connect", engine_connections({}))
+    return engine
 
 
 def job_engine(settings: JobsSettings) -> Engine:

@@ -6,6 +6,7 @@ import threading
 from argparse import Namespace
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
+from datetime import timedelta
 from typing import Any, cast
 
 import psycopg
@@ -13,11 +14,12 @@ import pytest
 import sqlalchemy
 from psycopg.conninfo import conninfo_to_dict
 
-from snapapp.jobs import cli
+from snapapp.jobs import cli, migrations
+from snapapp.jobs.doctor.examination import consulting
 from snapapp.jobs.process.runtime import Runtime
 from snapapp.jobs.registry import Registry
 from snapapp.jobs.rows.database import Database, Row, connect, run_prepared, sqlalchemy_url
-from snapapp.postgres.connections import web_engine
+from snapapp.postgres.connections import transaction, web_engine
 from snapapp.settings.table import Settings
 from tests.factory import Db, at_once, claim, make_job, running_job
 from tests.jobs.working import quick_settings
@@ -172,6 +174,50 @@ def test_jobs_are_claimed_whatever_encoding_clients_are_given(
     with closing(connect(url, name="test")) as worker, engine.connect() as web:
         assert claim(worker) == jobs
         assert web.exec_driver_sql("SELECT payload->>'price' FROM snap_processing_job ORDER BY id").scalar() == "5 €"
+
+
+STRANGE = {
+    "default_transaction_isolation": "repeatable read",
+    "datestyle": "German, DMY",
+    "intervalstyle": "iso_8601",
+    "standard_conforming_strings": "off",
+    "row_security": "off",
+    "timezone": "America/Sao_Paulo",
+}
+
+
+@pytest.mark.direct
+def test_sessions_depend_on_nothing_that_the_database_says(url: str, db: Db) -> None:
+    """With repeatable read, claims went beyond a limit; dates and intervals in another style could not be read; a
+    backslash in a text of the migrations was none."""
+    for name, value in STRANGE.items():
+        statement = psycopg.sql.SQL("ALTER DATABASE {} SET {} = {}")
+        db.execute(statement.format(psycopg.sql.Identifier(db.info.dbname), psycopg.sql.SQL(name), value))
+    seen: list[Any] = []
+
+    def look(session: Any) -> None:
+        run = getattr(session, "exec_driver_sql", None) or session.execute
+        [(moment, *rest)] = run(
+            "SELECT now(), interval '1 day', current_setting('transaction_isolation'),"
+            r" length('\\'), current_setting('row_security')"
+        ).fetchall()
+        seen.append((moment.tzname(), *rest))
+
+    cli.run(url, Namespace(act=lambda session, _: look(session)))
+    runtime = Runtime(quick_settings(url), registry=Registry())
+    with closing(connect(url, name="test")) as worker, runtime.transaction(running_job(db)) as hooks:
+        look(worker)
+        look(hooks)
+    runtime.close()
+    with web_engine(url, Settings()) as engine, engine.connect() as web:
+        look(web)
+    with transaction(url) as command:
+        look(command.connection())
+    with migrations.transaction(url) as migration:
+        look(migration)
+    with consulting(url) as doctor:
+        look(doctor)
+    assert seen == 7 * [("UTC", timedelta(days=1), "read committed", 2, "on")]
 
 
 @contextmanager
