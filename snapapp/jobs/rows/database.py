@@ -59,7 +59,9 @@ _ALWAYS = {
     "intervalstyle": "postgres",
     "standard_conforming_strings": "on",
     "row_security": "on",
+    "array_nulls": "on",
     "timezone": "UTC",
+    "idle_session_timeout": "0",  # a worker that listens is idle
 }
 
 PREPARE_AFTER = 3  # executions after which psycopg prepares a statement

@@ -182,6 +182,8 @@ STRANGE = {
     "intervalstyle": "iso_8601",
     "standard_conforming_strings": "off",
     "row_security": "off",
+    "array_nulls": "off",
+    "idle_session_timeout": "1min",
     "timezone": "America/Sao_Paulo",
 }
 
@@ -199,7 +201,8 @@ def test_sessions_depend_on_nothing_that_the_database_says(url: str, db: Db) -> 
         run = getattr(session, "exec_driver_sql", None) or session.execute
         [(moment, *rest)] = run(
             "SELECT now(), interval '1 day', current_setting('transaction_isolation'),"
-            r" length('\\'), current_setting('row_security')"
+            r" length('\\'), current_setting('row_security'),"
+            " current_setting('array_nulls'), current_setting('idle_session_timeout')"
         ).fetchall()
         seen.append((moment.tzname(), *rest))
 
@@ -217,7 +220,7 @@ def test_sessions_depend_on_nothing_that_the_database_says(url: str, db: Db) -> 
         look(migration)
     with consulting(url) as doctor:
         look(doctor)
-    assert seen == 7 * [("UTC", timedelta(days=1), "read committed", 2, "on")]
+    assert seen == 7 * [("UTC", timedelta(days=1), "read committed", 2, "on", "on", "0")]
 
 
 @contextmanager
