@@ -39,7 +39,7 @@ def migrate(url: str, *, schema: str | None = None) -> str:
 def transaction(url: str) -> Iterator[sqlalchemy.Connection]:
     """The transaction of a migration. Two migrations at once take turns; the second one has nothing left to do."""
     engine = sqlalchemy.create_engine(sqlalchemy_url(url), poolclass=sqlalchemy.NullPool)
-    sqlalchemy.event.listen(engine, "do_connect", engine_connections({}))
+    sqlalchemy.event.listen(engine, "do_connect", engine_connections({"lock_timeout": "0"}))  # takes its turn
     with engine.connect() as db, db.begin():
         check_server(cast("psycopg.Connection[Any]", db.connection.driver_connection))
         db.exec_driver_sql("SET LOCAL statement_timeout = '10min'")
