@@ -8,7 +8,7 @@ import dataclasses
 import inspect
 import json
 from collections.abc import Callable, Mapping
-from functools import lru_cache
+from functools import lru_cache, partial
 from importlib.util import find_spec
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, get_args, get_origin, get_type_hints
@@ -22,22 +22,38 @@ if TYPE_CHECKING:
 _SHOWN_MISTAKES = 5
 
 
-@lru_cache(maxsize=4096)
 def wanted_by(function: Callable[..., Any]) -> Any:
     """The payload type in the annotation of the function's first parameter; None: any payload will do."""
-    function = inspect.unwrap(function)  # the annotation's names are known in the module of the decorated function
-    function = function if inspect.isroutine(function) else function.__call__  # type: ignore[operator]
-    first = next(iter(inspect.signature(function).parameters.values()), None)
+    try:
+        return _wanted_by(function)
+    except TypeError:  # an object that cannot be hashed, as one of a dataclass
+        return _wanted_by.__wrapped__(function)
+
+
+@lru_cache(maxsize=4096)
+def _wanted_by(function: Callable[..., Any]) -> Any:
+    try:
+        first = next(iter(inspect.signature(function).parameters.values()), None)
+    except ValueError:  # it is written in C and says nothing of its parameters
+        return None
     annotation = None if first is None else first.annotation
     if isinstance(annotation, str):
         if "[" not in annotation:
             return None
         annotated = SimpleNamespace(__annotations__={"job": annotation})
-        annotation = get_type_hints(annotated, getattr(function, "__globals__", {}))["job"]
+        annotation = get_type_hints(annotated, getattr(_written(function), "__globals__", {}))["job"]
     if get_origin(annotation) is not Job:
         return None
     payload = get_args(annotation)[0]
     return None if payload is Any or (get_origin(payload) or payload) in (dict, Mapping) else payload
+
+
+def _written(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function behind a decorator, a partial or an object: its module knows the names of the annotation."""
+    function = inspect.unwrap(function)
+    if isinstance(function, partial):
+        return _written(function.func)
+    return function if inspect.isroutine(function) else function.__call__  # type: ignore[operator]
 
 
 def fit(job: Job, function: Callable[..., Any]) -> None:

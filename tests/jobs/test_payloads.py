@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import date
 from functools import partial
+from operator import itemgetter
 from typing import Any
 
 import pytest
@@ -153,8 +154,32 @@ def test_only_the_annotation_of_the_job_says_what_is_wanted() -> None:
         def __call__(self, job: "Job[Mail]") -> None: ...
         def takes_anything(self, job: Job) -> None: ...
 
-    wanting = [computes, Sender().takes_anything, partial(computes), print, Sender(), Sender().__call__]
-    assert [payloads.wanted_by(one) for one in wanting] == [None, None, None, None, Mail, Mail]
+    wanting = [
+        computes,
+        Sender().takes_anything,
+        partial(computes),
+        print,
+        max,
+        itemgetter(0),
+        Sender(),
+        Sender().__call__,
+    ]
+    assert [payloads.wanted_by(one) for one in wanting] == [None, None, None, None, None, None, Mail, Mail]
+
+
+def test_a_partial_and_an_object_want_what_their_function_wants(db: Db, known: Registry) -> None:
+    def send_by(server: str, job: "Job[Mail]") -> None: ...
+
+    @dataclass
+    class Sender:  # which cannot be hashed
+        server: str
+
+        def __call__(self, job: "Job[Mail]") -> None: ...
+
+    for kind, function in (("partial", partial(send_by, "a")), ("object", Sender("a")), ("both", partial(Sender("a")))):
+        known.processor(kind)(function)
+        with pytest.raises(InvalidJob, match="the payload is no Mail: to: Field required"):
+            enqueue(db, kind, {"day": "2026-11-22"})
 
 
 class Order(BaseModel):
