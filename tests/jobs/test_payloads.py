@@ -1,7 +1,7 @@
 """A payload with a type is checked where it is enqueued and before its processor begins, in every executor."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import date
 from functools import partial
@@ -154,7 +154,7 @@ def test_only_the_annotation_of_the_job_says_what_is_wanted() -> None:
         def __call__(self, job: "Job[Mail]") -> None: ...
         def takes_anything(self, job: Job) -> None: ...
 
-    wanting = [
+    wanting: list[Callable[..., Any]] = [
         computes,
         Sender().takes_anything,
         partial(computes),
