@@ -7,6 +7,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
 from functools import partial
 from pathlib import Path
 
@@ -89,6 +90,30 @@ def test_a_worker_starts_only_in_the_process_that_made_it(url: str, db: Db) -> N
     with os.fdopen(said) as answer:
         assert f"was made in process {os.getpid()} and would start in process {child}" in answer.read()
     assert db.execute("SELECT FROM job_worker_exit").fetchall() == []
+
+
+def test_a_fork_of_its_process_leaves_a_worker_alone(url: str, db: Db) -> None:
+    """As where an atexit hook of the application stops its worker: each process that it forked calls it too."""
+    known = Registry()
+    said, mouth = os.pipe()
+
+    @known.processor("soon")
+    async def _soon(job: Job) -> None: ...
+
+    with Worker(url, registry=known, **QUICK) as worker:
+        until(lambda: len(overviews.workers(db)) == 1)
+        child = os.fork()
+        if child == 0:
+            try:
+                worker.stop(grace=timedelta(0))
+                os.write(mouth, b"left alone")
+            finally:
+                os._exit(0)
+        os.close(mouth)
+        with os.fdopen(said) as answer:
+            assert answer.read() == "left alone"
+        os.waitpid(child, 0)
+        assert db.execute("SELECT FROM job_worker_exit").fetchall() == []
 
 
 @pytest.mark.usefixtures("nothing_declared")

@@ -38,7 +38,8 @@ class Worker(worker.Worker):
 
     def stop(self, grace: timedelta | None = None, reason: str = "stopped") -> None:
         super().stop(grace, reason)
-        self._runtime.close()
+        if not self._is_copy:
+            self._runtime.close()
 
     def __enter__(self) -> Self:
         self.start()

@@ -113,10 +113,15 @@ class Worker:
         self._duties.start()
         self.events.emit(events.WORKER_STARTED, worker_id=self.id, kinds=self._registry.kinds(), pid=os.getpid())
 
+    @property
+    def _is_copy(self) -> bool:
+        """Is this process another one, forked from the one that made the worker?"""
+        return os.getpid() != self._made_in
+
     def _check_may_start(self) -> None:
         if self._is_over:
             raise CannotStart(f"worker {self.id} was stopped, and starts only once: make a new Worker")
-        if os.getpid() != self._made_in:  # processes that share an id look like one: if one is lost, nobody notices
+        if self._is_copy:  # processes that share an id look like one: if one is lost, nobody notices
             raise CannotStart(
                 f"worker {self.id} was made in process {self._made_in} and would start in process {os.getpid()}: "
                 "make the Worker in the process that runs it, after the fork"
@@ -124,7 +129,10 @@ class Worker:
 
     def stop(self, grace: timedelta | None = None, reason: str = "stopped") -> None:
         """Stops claiming, drains, hands back what still runs, beats a last time, leaves the roster and closes. Returns
-        when the worker is stopped, also if another thread stops it."""
+        when the worker is stopped, also if another thread stops it. Does nothing in a process that was forked from the
+        worker's: its children and connections are not this process's."""
+        if self._is_copy:
+            return
         with self._life:
             if self._started:
                 self._stop(grace, reason)
