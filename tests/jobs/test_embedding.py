@@ -92,6 +92,13 @@ def test_a_worker_starts_only_in_the_process_that_made_it(url: str, db: Db) -> N
     assert db.execute("SELECT FROM job_worker_exit").fetchall() == []
 
 
+def test_the_applications_log_says_why_a_worker_does_nothing(empty_url: str, caplog: pytest.LogCaptureFixture) -> None:
+    """Here nobody has called `migrate`."""
+    with Worker(empty_url, registry=Registry(), **QUICK) as worker:
+        until(lambda: "doing=claim" in caplog.text)
+        assert (worker.id in caplog.text, "WARNING" in caplog.text) == (True, True)
+
+
 def test_a_fork_of_its_process_leaves_a_worker_alone(url: str, db: Db) -> None:
     """As where an atexit hook of the application stops its worker: each process that it forked calls it too."""
     known = Registry()

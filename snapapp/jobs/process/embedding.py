@@ -1,18 +1,21 @@
 """A worker inside an application's process, started and stopped by the application or by its web framework."""
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from datetime import timedelta
 from typing import Any, Self
 
 from snapapp.jobs import context as contexts
-from snapapp.jobs.events import Events
+from snapapp.jobs.events import ALL, Event, Events
 from snapapp.jobs.process.runtime import Runtime
 from snapapp.jobs.registry import Registry
 from snapapp.jobs.settings import JobsSettings
 from snapapp.jobs.worker import worker
 from snapapp.jobs.worker.capacity.web_priority import WebPriority
+
+_LOGGER = logging.getLogger("snapapp.jobs")
 
 
 class Worker(worker.Worker):
@@ -32,7 +35,7 @@ class Worker(worker.Worker):
     ) -> None:
         settings = database if isinstance(database, JobsSettings) else JobsSettings(database_url=database, **options)
         self._runtime = runtime = Runtime(
-            settings, registry=registry, events=events, context=context, web_priority=web_priority
+            settings, registry=registry, events=events or _logged(), context=context, web_priority=web_priority
         )
         super().__init__(runtime.parts())
 
@@ -47,6 +50,20 @@ class Worker(worker.Worker):
 
     def __exit__(self, *_: object) -> None:
         self.stop()
+
+
+def _logged() -> Events:
+    """Events that are lines of the application's own log: else nobody would learn why a worker claims nothing."""
+    told = Events()
+    for name, its in ALL.items():
+        if not its.is_frequent:
+            told.on(name, _log)
+    return told
+
+
+def _log(event: Event) -> None:
+    facts = " ".join(f"{name}={fact}" for name, fact in event.facts.items() if fact is not None)
+    _LOGGER.log(event.level, "%s %s", event.name, facts)
 
 
 Lifespan = Callable[[Any], AbstractAsyncContextManager[dict[str, Worker]]]
