@@ -3,11 +3,12 @@
 import json
 import re
 import traceback
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, cast
 from uuid import UUID
 
@@ -22,6 +23,7 @@ JSON_CAP = 1024 * 1024
 PROGRESS_CAP = 64 * 1024
 TEXT_CAP = 4000
 TRACEBACK_CAP = 2000
+_SHOWN_OF_A_GROUP = 3  # errors
 
 # jsonb cannot hold NUL. The text \\u0000 with two backslashes is no NUL, hence the even number of backslashes before
 # it.
@@ -270,12 +272,23 @@ def clean(text: str, limit: int, *, keep: str = "start") -> str:
 
 
 def describe(error: BaseException) -> str:
-    """`ValueError: what it says`, even where asking the error for its text raises."""
+    """`ValueError: what it says`, even where asking the error for its text raises. A group also says what it holds."""
     try:
         text = str(error)
+        if isinstance(error, BaseExceptionGroup):
+            text += ": " + "; ".join(map(describe, islice(_held(error), _SHOWN_OF_A_GROUP)))
     except BaseException as broken:  # noqa: BLE001 - a hostile __str__ may raise anything
         text = f"(its text cannot be read: {_name(broken)})"
     return clean(f"{_name(error)}: {text}" if text else _name(error), TEXT_CAP)
+
+
+def _held(error: BaseException) -> Iterator[BaseException]:
+    """The errors in a group and in the groups within it; an error that is no group is the only one."""
+    if isinstance(error, BaseExceptionGroup):
+        for one in error.exceptions:
+            yield from _held(one)
+    else:
+        yield error
 
 
 def _name(error: BaseException) -> str:
@@ -298,8 +311,13 @@ def _lacked_memory(error: BaseException) -> bool:
 
 
 def _trace(error: BaseException) -> str:
+    """Of a group also where its first error was raised: the group's own traceback ends in asyncio."""
     try:
-        cause = f"caused by {describe(error.__cause__)}\n" if error.__cause__ else ""
-        return "".join(traceback.format_tb(error.__traceback__, limit=-20)) + cause
+        first = next(_held(error))
+        cause = error.__cause__ or first.__cause__
+        lines = traceback.format_tb(error.__traceback__, limit=-20)
+        if first is not error:
+            lines += ["the first of them:\n", *traceback.format_tb(first.__traceback__, limit=-20)]
+        return "".join(lines) + (f"caused by {describe(cause)}\n" if cause else "")
     except BaseException:  # noqa: BLE001 - a hostile __cause__ or __traceback__ may raise anything
         return "its traceback cannot be read\n"

@@ -1,5 +1,6 @@
 """Values: what a job is, what a failure leaves behind, and which JSON PostgreSQL can keep."""
 
+import asyncio
 import json
 from dataclasses import FrozenInstanceError, replace
 from typing import Any, NoReturn
@@ -256,7 +257,7 @@ HOSTILE: list[tuple[BaseException, str]] = [
     (OddError(), "OddError: (its text cannot be read: TypeError)"),
     (ValueError("nul \0 here"), "ValueError: nul \\0 here"),
     (ValueError("half \ud83d"), "ValueError: half \\ud83d"),
-    (ExceptionGroup("two", [ValueError(), KeyError()]), "ExceptionGroup: two (2 sub-exceptions)"),
+    (ExceptionGroup("two", [ValueError(), KeyError()]), "ExceptionGroup: two (2 sub-exceptions): ValueError; KeyError"),
 ]
 
 
@@ -284,6 +285,21 @@ def test_a_failure_shows_where_it_happened_and_why() -> None:
     assert failure.error == "ValueError: surface"
     assert "test_a_failure_shows_where_it_happened_and_why" in failure.trace
     assert failure.trace.endswith("caused by KeyError: 'root'\n")
+
+
+def test_a_failure_of_tasks_shows_what_failed_in_them_and_where() -> None:
+    async def download() -> None:
+        raise ConnectionError("the camera is gone")
+
+    async def work() -> None:
+        async with asyncio.TaskGroup(), asyncio.TaskGroup() as inner:
+            inner.create_task(download())
+
+    with pytest.raises(ExceptionGroup) as caught:
+        asyncio.run(work())
+    failure = Failure.of(caught.value)
+    assert failure.error.endswith("(1 sub-exception): ConnectionError: the camera is gone")
+    assert failure.trace.endswith('raise ConnectionError("the camera is gone")\n')
 
 
 def test_the_end_of_a_deep_traceback_is_kept() -> None:
