@@ -103,6 +103,7 @@ class JobsSettings:
     def __post_init__(self) -> None:
         _raise_all(
             [
+                (isinstance(self.queues, str), f"queues must be a tuple of names, not the text {self.queues!r}"),
                 (self.concurrency < 1, f"concurrency must be at least 1, not {self.concurrency}"),
                 (
                     self.async_concurrency < 1,

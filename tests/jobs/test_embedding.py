@@ -7,6 +7,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
@@ -14,7 +15,7 @@ from pathlib import Path
 import pytest
 from fastapi import FastAPI
 
-from snapapp.jobs import Job, Worker, enqueue, lifespan, process_hooks
+from snapapp.jobs import Job, JobsSettings, Worker, enqueue, lifespan, process_hooks
 from snapapp.jobs.errors import CannotStart
 from snapapp.jobs.registry import Registry
 from snapapp.jobs.rows.people import overviews
@@ -97,6 +98,13 @@ def test_the_applications_log_says_why_a_worker_does_nothing(empty_url: str, cap
     with Worker(empty_url, registry=Registry(), **QUICK) as worker:
         until(lambda: "doing=claim" in caplog.text)
         assert (worker.id in caplog.text, "WARNING" in caplog.text) == (True, True)
+
+
+def test_options_hold_beside_settings_too_and_one_queue_is_no_list(url: str) -> None:
+    given = JobsSettings(database_url=url, queues=("mail",))
+    assert Worker(given, registry=Registry(), concurrency=1).settings == replace(given, concurrency=1)
+    with pytest.raises(ValueError, match="queues must be a tuple of names, not the text 'mail'"):
+        Worker(url, registry=Registry(), queues="mail")
 
 
 def test_a_fork_of_its_process_leaves_a_worker_alone(url: str, db: Db) -> None:

@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any, Self
 
@@ -33,7 +34,10 @@ class Worker(worker.Worker):
         web_priority: WebPriority | None = None,
         **options: Any,
     ) -> None:
-        settings = database if isinstance(database, JobsSettings) else JobsSettings(database_url=database, **options)
+        if isinstance(database, JobsSettings):
+            settings = replace(database, **options)
+        else:
+            settings = JobsSettings(database_url=database, **options)
         self._runtime = runtime = Runtime(
             settings, registry=registry, events=events or _logged(), context=context, web_priority=web_priority
         )
