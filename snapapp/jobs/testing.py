@@ -38,6 +38,7 @@ from snapapp.jobs.rows.database import Db
 from snapapp.jobs.rows.notes import LogLine
 from snapapp.jobs.settings import JobsSettings
 from snapapp.jobs.worker import finish
+from snapapp.jobs.worker.connections import refuse_on_an_event_loop
 
 SqlDb = sqlalchemy.Connection | Session
 
@@ -142,7 +143,7 @@ class _Bench(ExitStack):
 
     def run(self, job: Job) -> str:
         processor = self._known.get(job.kind)
-        job.channel = _JobChannel(self, has_connections=processor.executor != "process")
+        job.channel = _JobChannel(self, processor.executor)
         if job.payload_json is None:
             job.payload_json = claim_rows.payload(self.connection, job.lease)
             job.parents_json = claim_rows.parents(self.connection, job.id)
@@ -211,9 +212,9 @@ def _wait_for(attempt: Coroutine[Any, Any, Outcome]) -> Outcome:
 class _JobChannel:
     """The channel of a job in a test: its progress, its log lines and its connection use the test's transaction."""
 
-    def __init__(self, bench: _Bench, *, has_connections: bool) -> None:
+    def __init__(self, bench: _Bench, executor: str) -> None:
         self._bench = bench
-        self._has_connections = has_connections
+        self._executor = executor
 
     def progress(self, job: Job, value: str) -> None:
         notes.progress(self._bench.connection, {job.lease: value})
@@ -225,6 +226,8 @@ class _JobChannel:
         """Never raises: nobody outside the test's transaction can see the job, so nobody can cancel it."""
 
     def connection(self, job: Job) -> AbstractContextManager[sqlalchemy.Connection]:
-        if not self._has_connections:
+        if self._executor == "process":
             raise NoConnection(f"{job.kind} job {job.id} asks for a connection, and a child process has no database")
+        if self._executor == "async":  # a function on a thread may be called on the loop of the test itself
+            refuse_on_an_event_loop(job)
         return self._bench.lend(job)

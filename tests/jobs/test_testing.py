@@ -180,6 +180,27 @@ def test_a_process_kind_is_refused_a_connection_wherever_it_runs(connection: Con
     assert column(connection, "last_error", job_id).startswith("NoConnection: child.borrow job")
 
 
+def test_a_coroutine_borrows_a_connection_beside_the_loop_only(connection: Connection) -> None:
+    registry = Registry()
+
+    def borrow(job: Job) -> Any:
+        with job.connection() as db:
+            return db.execute(text("SELECT 7")).scalar_one()
+
+    @registry.processor("beside")
+    async def beside(job: Job) -> Any:
+        return await asyncio.to_thread(borrow, job)
+
+    @registry.processor("on.it")
+    async def on_it(job: Job) -> Any:
+        return borrow(job)
+
+    beside_id, on_it_id = enqueue(connection, "beside"), enqueue(connection, "on.it", max_attempts=1)
+    assert sorted(run_due(connection, registry)) == ["beside: COMPLETED", "on.it: FAILED"]
+    assert column(connection, "result", beside_id) == 7
+    assert column(connection, "last_error", on_it_id).startswith(f"NoConnection: on.it job {on_it_id} asks")
+
+
 def test_a_coroutine_ends_at_its_time_limit(connection: Connection) -> None:
     registry = Registry()
 

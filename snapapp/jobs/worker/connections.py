@@ -164,11 +164,15 @@ class JobConnections:
     def _refuse_if_not_available(self, job: Job) -> None:
         if self._most == 0:
             raise NoConnection(f"{job.kind} job {job.id} asks for a connection, and SNAPAPP_JOB_CONNECTIONS is 0")
-        if _is_on_an_event_loop():
-            raise NoConnection(
-                f"{job.kind} job {job.id} asks for a connection on the event loop, which would hold up all the others: "
-                "use it in a function that is called with asyncio.to_thread"
-            )
+        refuse_on_an_event_loop(job)
+
+
+def refuse_on_an_event_loop(job: Job) -> None:
+    if _is_on_an_event_loop():
+        raise NoConnection(
+            f"{job.kind} job {job.id} asks for a connection on the event loop, which would hold up all the others: "
+            "use it in a function that is called with asyncio.to_thread"
+        )
 
 
 def _begin(connection: "Connection", job: Job) -> int:
