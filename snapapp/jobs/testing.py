@@ -18,7 +18,7 @@ from time import monotonic
 from typing import Any
 
 import sqlalchemy
-from sqlalchemy.orm import Session
+from sqlalchemy.orm import Session, scoped_session
 
 from snapapp.jobs import registry
 from snapapp.jobs.context import Hook, Within
@@ -40,7 +40,7 @@ from snapapp.jobs.settings import JobsSettings
 from snapapp.jobs.worker import finish
 from snapapp.jobs.worker.connections import refuse_on_an_event_loop
 
-SqlDb = sqlalchemy.Connection | Session
+SqlDb = sqlalchemy.Connection | Session | scoped_session[Any]
 
 _LOOKS = 1000  # claims at most until one finds a job
 _SOON = 0.03  # seconds: a claim that wants to be repeated sooner than this has not looked at every queue yet
@@ -65,13 +65,23 @@ def run_due(
     test's own process, where breakpoints and patches work; with `in_children` it runs in a child process, as in a
     worker. `context` is the context hook that the application gives its Runtime.
     """
-    connection = db.connection() if isinstance(db, Session) else db
+    connection = db if isinstance(db, sqlalchemy.Connection) else _connection(db)
     settings = JobsSettings(database_url="", command_allow=tuple(command_allow))
     with _Bench(connection, known, settings, Within(context), in_children=in_children) as bench:
         lines: list[str] = []
         while len(lines) < at_most and (job := bench.claim()):
             lines.append(f"{job.kind}: {bench.run(job)}")
         return lines
+
+
+def _connection(db: Session | scoped_session[Any]) -> sqlalchemy.Connection:
+    """The connection of a session, also of a scoped_session, which is no Session but looks like one."""
+    if isinstance(db, Session | scoped_session):
+        return db.connection()
+    raise TypeError(
+        f"run_due takes a Connection or a Session of SQLAlchemy, not {type(db).__module__}.{type(db).__qualname__}; "
+        "with an AsyncSession or an AsyncConnection: await db.run_sync(run_due)"
+    )
 
 
 def enqueued(db: Db, kind: str, **payload: Any) -> list[int]:

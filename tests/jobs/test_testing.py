@@ -180,6 +180,16 @@ def test_a_process_kind_is_refused_a_connection_wherever_it_runs(connection: Con
     assert column(connection, "last_error", job_id).startswith("NoConnection: child.borrow job")
 
 
+def test_a_scoped_session_will_do_and_what_will_not_is_named(connection: Connection, engine: Engine) -> None:
+    registry = Registry()
+    registry.processor("hello")(lambda job: None)
+    session = sqlalchemy.orm.scoped_session(sqlalchemy.orm.sessionmaker(connection))
+    enqueue(session, "hello")
+    assert run_due(session, registry) == ["hello: COMPLETED"]
+    with pytest.raises(TypeError, match=r"not sqlalchemy\.engine\.base\.Engine; with an AsyncSession"):
+        run_due(engine, registry)  # type: ignore[arg-type]
+
+
 def test_a_coroutine_borrows_a_connection_beside_the_loop_only(connection: Connection) -> None:
     registry = Registry()
 

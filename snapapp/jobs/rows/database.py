@@ -25,9 +25,10 @@ from snapapp.jobs.errors import JobsError
 
 if TYPE_CHECKING:  # a caller that passes one of these has imported SQLAlchemy; a worker without hooks never does
     import sqlalchemy
-    from sqlalchemy.orm import Session
+    from sqlalchemy.orm import Session, scoped_session
 
-    Db = Connection[Any] | sqlalchemy.Connection | Session
+    SqlDb = sqlalchemy.Connection | Session | scoped_session[Any]
+    Db = Connection[Any] | SqlDb
 else:
     Db = object
 
@@ -325,10 +326,10 @@ def together(db: Db) -> AbstractContextManager[object]:
     return db.transaction()
 
 
-def _connection(db: "sqlalchemy.Connection | Session") -> "sqlalchemy.Connection":
+def _connection(db: "SqlDb") -> "sqlalchemy.Connection":
     """The connection of a Session. get_bind, which only sessions have, tells the two apart."""
     return cast("Session", db).connection() if hasattr(db, "get_bind") else db
 
 
-def _driver(db: "sqlalchemy.Connection | Session") -> psycopg.Connection[Any]:
+def _driver(db: "SqlDb") -> psycopg.Connection[Any]:
     return cast("psycopg.Connection[Any]", _connection(db).connection.driver_connection)
