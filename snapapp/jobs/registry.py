@@ -195,7 +195,7 @@ _WHEN = frozenset(When.__annotations__)
 def _processor(kind: str, function: Callable[..., Any], **options: Any) -> Processor:
     given = {option: value for option, value in options.items() if value is not None}
     command = given.pop("command", ())
-    given.setdefault("executor", "async" if inspect.iscoroutinefunction(function) else "thread")
+    given.setdefault("executor", "async" if _is_async(function) else "thread")
     _check_executor(kind, function, given["executor"], command, given.get("memory_mb"))
     _check_cores(kind, given["executor"], given.get("cores", 1))
     return Processor(kind, function, command=tuple(command), **given)
@@ -204,7 +204,7 @@ def _processor(kind: str, function: Callable[..., Any], **options: Any) -> Proce
 def _check_executor(
     kind: str, function: Callable[..., Any], executor: ExecutorName, command: Sequence[str], memory_mb: int | None
 ) -> None:
-    if inspect.iscoroutinefunction(function) != (executor == "async"):
+    if _is_async(function) != (executor == "async"):
         raise ValueError(f"{kind}: `async def` and the executor {executor!r} do not go together")
     if executor == "process" and not _is_named(function):
         raise ValueError(f"{kind}: a child process can only import a function at the top of a module")
@@ -216,6 +216,11 @@ def _check_executor(
         raise ValueError(f"{kind}: only what runs in a process of its own has a memory limit")
     if memory_mb is not None and memory_mb < 0:
         raise ValueError(f"{kind}: a memory limit must not be negative: {memory_mb}")
+
+
+def _is_async(function: Callable[..., Any]) -> bool:
+    """Also of an object whose `__call__` is `async def`."""
+    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(type(function).__call__)
 
 
 def _is_named(function: Callable[..., Any]) -> bool:
@@ -248,7 +253,8 @@ def _check_parameters(function: Callable[..., Any], what: str, *given: object) -
 
 
 def _path(function: Callable[..., Any]) -> str:
-    return f"{function.__module__}:{function.__qualname__}"
+    """An object, as a partial, has no name of its own: another one is another function."""
+    return f"{function.__module__}:{getattr(function, '__qualname__', repr(function))}"
 
 
 default = Registry()

@@ -49,6 +49,21 @@ def test_async_functions_run_on_the_loop_and_others_in_threads() -> None:
     assert [one.executor for one in registry] == ["thread", "async"]
 
 
+class Sender:
+    async def __call__(self, job: Job) -> None: ...
+
+
+def test_an_object_runs_as_its_call_does_and_two_of_a_kind_are_told_apart() -> None:
+    registry = Registry()
+    sender = Sender()
+    for function in (sender, sender):
+        registry.processor("sent")(function)
+    assert registry.get("sent").executor == "async"
+    for other in (Sender(), partial(run)):
+        with pytest.raises(DuplicateProcessor, match="two processors are declared for the kind 'sent'"):
+            registry.processor("sent")(other)
+
+
 @pytest.mark.parametrize(("function", "executor"), [(run, "async"), (run_soon, "thread"), (run_soon, "process")])
 def test_an_executor_that_does_not_fit_is_refused(function: object, executor: str) -> None:
     with pytest.raises(ValueError, match=f"test: `async def` and the executor '{executor}' do not go together"):
