@@ -81,7 +81,7 @@ def test_a_finding_says_what_to_do_and_leads_to_what_it_speaks_of(page: Page, db
     found.get_by_role("button", name="Look again").click()
     item = found.locator("li", has_text="Dead letters of the kind mail.send")
     expect(item.get_by_text("when the cause is gone, retry them")).to_be_visible()
-    expect(item.get_by_text("snapapp jobs retry --failed --kind mail.send")).to_be_visible()
+    expect(item.get_by_text("snapapp jobs retry --failed --kind=mail.send")).to_be_visible()
     expect(item.get_by_role("link", name=f"job {newest}")).to_have_attribute("href", f"/ops/jobs/{newest}")
     item.get_by_role("link", name="its jobs").click()
     expect(panel(page, "Jobs, newest first").locator("tbody tr")).to_have_count(3)
