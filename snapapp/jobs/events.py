@@ -6,7 +6,11 @@ import sys
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from time import monotonic
 from typing import Any
+
+_SAID_AGAIN_AFTER = 60.0  # seconds
+_MOST_SAID = 1000  # errors of which it is remembered when they were said
 
 Listener = Callable[["Event"], None]
 
@@ -160,3 +164,21 @@ class Events:
         """Emits an error that happened outside the jobs and that the worker survives."""
         why = f"{type(error).__name__}: {error}"
         self.emit(WORKER_ERROR, logging.WARNING, worker_id=worker_id, doing=doing, error=why)
+
+
+class Repetition:
+    """Knows which errors a log has had a moment ago: while the database is away, four of them come in each second."""
+
+    def __init__(self) -> None:
+        self._said_at: dict[tuple[Any, ...], float] = {}
+
+    def is_one(self, event: Event) -> bool:
+        if event.name != WORKER_ERROR:
+            return False
+        error, now = tuple(event.facts.values()), monotonic()
+        if now < self._said_at.get(error, float("-inf")) + _SAID_AGAIN_AFTER:
+            return True
+        if len(self._said_at) >= _MOST_SAID:
+            self._said_at = {}
+        self._said_at[error] = now
+        return False

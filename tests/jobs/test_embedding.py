@@ -98,6 +98,9 @@ def test_the_applications_log_says_why_a_worker_does_nothing(empty_url: str, cap
     with Worker(empty_url, registry=Registry(), **QUICK) as worker:
         until(lambda: "doing=claim" in caplog.text)
         assert (worker.id in caplog.text, "WARNING" in caplog.text) == (True, True)
+        for _ in range(10):
+            worker.events.complain(worker.id, "claim", OSError("away"))
+        assert caplog.text.count("OSError: away") == 1, "it is told once a minute"
 
 
 def test_options_hold_beside_settings_too_and_one_queue_is_no_list(url: str) -> None:

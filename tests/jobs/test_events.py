@@ -11,7 +11,6 @@ import pytest
 
 from snapapp.jobs import Job, Permanent, enqueue, enqueue_many, events
 from snapapp.jobs.events import Event, Events
-from snapapp.jobs.metrics import log_lines
 from snapapp.jobs.metrics.log_lines import JsonFormatter, LogLines
 from snapapp.jobs.process.runtime import Runtime
 from snapapp.jobs.registry import Registry
@@ -175,7 +174,7 @@ def test_an_error_that_comes_again_and_again_is_logged_once_a_minute(
             for doing in ("beat", "claim"):
                 told.complain("w", doing, OSError("away"))
         told.complain("w", "claim", OSError("another"))
-        monkeypatch.setattr(log_lines, "monotonic", lambda: monotonic() + 61)
+        monkeypatch.setattr(events, "monotonic", lambda: monotonic() + 61)
         told.complain("w", "claim", OSError("away"))
     lines = [json.loads(JsonFormatter().format(record)) for record in caplog.records]
     assert [(line["doing"], line["error"]) for line in lines] == [

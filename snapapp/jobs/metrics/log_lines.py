@@ -3,19 +3,14 @@
 import json
 import logging
 from datetime import UTC, datetime
-from time import monotonic
 from typing import Any
 
-from snapapp.jobs.events import ALL, WORKER_ERROR, Event, Events
-
-_SAID_AGAIN_AFTER = 60.0  # seconds
-_MOST_SAID = 1000  # of which it is remembered when they were said
+from snapapp.jobs.events import ALL, Event, Events, Repetition
 
 
 class LogLines:
     """Writes events as log lines. Frequent ones are left out unless `verbose`, because a line for each job would take
-    most of a worker's time; and so is an error that was told a moment ago, because while the database is away four of
-    them come in each second."""
+    most of a worker's time, and so are repetitions of an error."""
 
     NAMES = (  # the fields of every line, and the names of the events' facts in them
         ("workerId", "worker_id"),
@@ -30,7 +25,7 @@ class LogLines:
     def __init__(self, logger: logging.Logger, *, verbose: bool = False) -> None:
         self._logger = logger
         self._verbose = verbose
-        self._said_at: dict[tuple[Any, ...], float] = {}  # errors told lately
+        self._repetition = Repetition()
 
     def subscribe(self, events: Events) -> None:
         for name, its in ALL.items():
@@ -38,20 +33,11 @@ class LogLines:
                 events.on(name, self)
 
     def __call__(self, event: Event) -> None:
-        if event.name == WORKER_ERROR and not self._verbose and self._was_said(event):
+        if not self._verbose and self._repetition.is_one(event):
             return
         known = {name: event.facts.get(fact) for name, fact in self.NAMES}
         others = {key: value for key, value in event.facts.items() if key not in {fact for _, fact in self.NAMES}}
         self._logger.log(event.level, event.name, extra={"fields": known | others})
-
-    def _was_said(self, event: Event) -> bool:
-        error, now = tuple(event.facts.values()), monotonic()
-        if now < self._said_at.get(error, float("-inf")) + _SAID_AGAIN_AFTER:
-            return True
-        if len(self._said_at) >= _MOST_SAID:
-            self._said_at = {}
-        self._said_at[error] = now
-        return False
 
 
 class JsonFormatter(logging.Formatter):

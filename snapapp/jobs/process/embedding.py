@@ -9,7 +9,7 @@ from datetime import timedelta
 from typing import Any, Self
 
 from snapapp.jobs import context as contexts
-from snapapp.jobs.events import ALL, Event, Events
+from snapapp.jobs.events import ALL, Event, Events, Repetition
 from snapapp.jobs.process.runtime import Runtime
 from snapapp.jobs.registry import Registry
 from snapapp.jobs.settings import JobsSettings
@@ -58,10 +58,10 @@ class Worker(worker.Worker):
 
 def _logged() -> Events:
     """Events that are lines of the application's own log: else nobody would learn why a worker claims nothing."""
-    told = Events()
+    told, repetition = Events(), Repetition()
     for name, its in ALL.items():
         if not its.is_frequent:
-            told.on(name, _log)
+            told.on(name, lambda event: None if repetition.is_one(event) else _log(event))
     return told
 
 

@@ -1,5 +1,5 @@
 """A connection of `snapapp serve`: how long it waits for its client, which connections are closed when there are too
-many, and what ends with a connection. The time limits of a body are in `middleware`."""
+many, and what ends with a connection. The time limits of a body are in `exchange`."""
 
 import asyncio
 import json
