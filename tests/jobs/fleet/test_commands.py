@@ -271,9 +271,11 @@ def database_thread_of(its: Master, url: str, *, patience: float = 10.0) -> Iter
         on_order=lambda order: None,
         on_host_lost=lambda: None,
     )
-    yield thread
-    thread._bell.close()
-    thread._ear.close()
+    try:
+        yield thread
+    finally:
+        thread._bell.close()
+        thread._ear.close()
 
 
 def test_a_job_that_nobody_can_free_keeps_no_end_of_another_worker_from_being_recorded(url: str, db: Db) -> None:
@@ -298,8 +300,8 @@ def test_a_job_that_nobody_can_free_keeps_no_end_of_another_worker_from_being_re
 
 
 SENT_AWAY = """
-import signal, sys
-def note(number, frame): print(signal.Signals(number).name, flush=True)
+import os, signal
+def note(number, frame): os.write(1, f"{signal.Signals(number).name}\\n".encode())  # print would fail within print
 signal.signal(signal.SIGUSR2, note); signal.signal(signal.SIGTERM, note)
 print("listens", flush=True)
 while True: signal.pause()
