@@ -59,16 +59,17 @@ def enlist(db: Db, name: str, *, dead: bool = False) -> None:
 
 
 def move_back(db: Db, by: timedelta) -> None:
-    """As if nobody had looked for so long."""
+    """As if nobody had looked for so long: what fired since, as in a second that began between a declaration and the
+    look after it, has not."""
     db.execute(
         "UPDATE job_schedule SET settled_until = settled_until - %(by)s, created_at = created_at - %(by)s", {"by": by}
     )
-
-
-def forget_what_fired(db: Db) -> None:
-    """A second may pass between a declaration and the look that follows it: its slot would come twice."""
-    db.execute("DELETE FROM job_schedule_slot")
-    db.execute("DELETE FROM snap_processing_job")
+    db.execute(
+        """WITH undone AS (
+               DELETE FROM job_schedule_slot AS its USING job_schedule
+                WHERE its.schedule = name AND slot > settled_until RETURNING job_id)
+           DELETE FROM snap_processing_job USING undone WHERE id = job_id"""
+    )
 
 
 def ledger(db: Db, name: str = "its") -> list[tuple[datetime, str, str | None, int | None]]:

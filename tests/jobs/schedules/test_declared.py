@@ -21,7 +21,6 @@ from tests.jobs.schedules.looking import (
     all_slots,
     another,
     enlist,
-    forget_what_fired,
     ledger,
     move_back,
     routine,
@@ -100,7 +99,6 @@ def test_whoever_declares_last_wins_and_the_other_says_so(db: Db, looker: Callab
     for name in ("old", "new"):
         enlist(db, name)
     old.look()
-    forget_what_fired(db)
     move_back(db, 3 * SECOND)
     new.look()
     left = ledger(db)
