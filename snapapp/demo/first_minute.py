@@ -23,7 +23,7 @@ from snapapp.postgres.database import scope
 from snapapp.processing import scratch
 from snapapp.storage import keys
 
-VIDEO = UUID("5eed0000-0000-4000-8000-000000000001")  # home.js has the same id
+VIDEO = UUID("5eed0000-0000-4000-8000-000000000001")  # home/home.js has the same id
 WAITING = HERD[4]  # the page pauses the video when this animal is in the gate
 
 _KEY = keys.of_video(tenants.DEFAULT, VIDEO) + "source"

@@ -49,19 +49,19 @@ def _read(path: Path) -> Page:
     content = path.read_bytes()
     etag = f'"{hashlib.sha256(content).hexdigest()[:32]}"'
     headers = _HEADERS | {"ETag": etag, "Content-Type": _TYPES[path.suffix]}
-    if path.name == "index.html":
+    if path.name == "home.html":
         policy = headers["Content-Security-Policy"].replace("trusted-types 'none'", "trusted-types service-worker")
         headers["Content-Security-Policy"] = policy + _INSTALLABLE
     return Page(content, headers)
 
 
-_PAGES = {path.name: _read(path) for path in _HERE.iterdir() if path.suffix in _TYPES}
+_PAGES = {path.relative_to(_HERE).as_posix(): _read(path) for path in _HERE.rglob("*") if path.suffix in _TYPES}
 
 
 @router.api_route("/", methods=["GET", "HEAD"])
 async def home(request: Request) -> Response:
     """The operator's: videos, and moments marked in them."""
-    return _answer(request, "index.html")
+    return _answer(request, "home/home.html")
 
 
 @router.api_route("/ops", methods=["GET", "HEAD"])
@@ -70,19 +70,19 @@ async def home(request: Request) -> Response:
 @router.api_route("/ops/schedules/{name}", methods=["GET", "HEAD"])
 async def ops(request: Request) -> Response:
     """For whoever is on call: one page, whose views are addresses. What it shows it asks `/internal` for."""
-    return _answer(request, "ops.html")
+    return _answer(request, "ops/ops.html")
 
 
 @router.api_route("/snaps/{snap_id}", methods=["GET", "HEAD"])
 async def snap(request: Request, snap_id: UUID) -> Response:  # noqa: ARG001 - the page reads it from its address
     """A marked moment. Whether there is such a one, and for whom, the API tells the page."""
-    return _answer(request, "snap.html")
+    return _answer(request, "pages/snap.html")
 
 
 @router.api_route("/docs", methods=["GET", "HEAD"])
 async def docs(request: Request) -> Response:
     """The API for people. FastAPI's own page loads scripts from elsewhere: they could read the internal token."""
-    return _answer(request, "docs.html")
+    return _answer(request, "docs/docs.html")
 
 
 @router.api_route("/service-worker.js", methods=["GET", "HEAD"])
@@ -96,7 +96,7 @@ async def robots(request: Request) -> Response:
     return _answer(request, "robots.txt")
 
 
-@router.api_route("/static/{name}", methods=["GET", "HEAD"])
+@router.api_route("/static/{name:path}", methods=["GET", "HEAD"])
 async def static(request: Request, name: str) -> Response:
     return _answer(request, name)
 

@@ -155,7 +155,7 @@ def test_the_keyboard_steps_plays_and_takes_an_interval_and_space_never_scrolls(
         page.keyboard.press(key)
         expect(page.locator("#now")).to_contain_text(clock)  # a busy browser may tell no time of the last frame
         expect(page.locator("#frame")).to_have_text(f"frame {frame}")
-    said = "import('/static/words.js').then(({ clock }) => [59.994, 59.996, 119.999].map(clock))"
+    said = "import('/static/parts/words.js').then(({ clock }) => [59.994, 59.996, 119.999].map(clock))"
     assert page.evaluate(said) == ["0:59.99", "1:00.00", "2:00.00"]
     is_paused = "document.getElementById('film').paused"
     page.keyboard.press(" ")

@@ -35,7 +35,7 @@ VERSION_7 = (  # from 7 on a code names its version, and has blocks of more than
 @pytest.mark.parametrize(("text", "rows"), [(LINK, VERSION_5), ("x" * 122, VERSION_7)], ids=["a link", "more"])
 def test_a_code_is_that_of_another_implementation(browser: Browser, site: Server, text: str, rows: str) -> None:
     with opened(browser, f"{site.home}snaps") as (page, _):
-        made = page.evaluate("async (text) => (await import('/static/qr.js')).modulesOf(text)", text)
+        made = page.evaluate("async (text) => (await import('/static/parts/qr.js')).modulesOf(text)", text)
     size = len(rows.split())
     assert made == [[int(each) for each in f"{int(row, 16):0{size}b}"] for row in rows.split()]
 
@@ -43,7 +43,7 @@ def test_a_code_is_that_of_another_implementation(browser: Browser, site: Server
 def test_a_text_that_is_too_long_has_none(browser: Browser, site: Server) -> None:
     with opened(browser, f"{site.home}snaps") as (page, _):
         sizes = page.evaluate(
-            "async () => { const { modulesOf } = await import('/static/qr.js');"
+            "async () => { const { modulesOf } = await import('/static/parts/qr.js');"
             " return [0, 14, 15, 180, 181].map((length) => modulesOf('x'.repeat(length))?.length ?? null) }"
         )
     assert sizes == [21, 21, 25, 53, None]

@@ -27,7 +27,7 @@ SAID = """() => {
 
 def english_in(page: Page) -> set[str]:
     """Words of the page that the catalogues have in English and nowhere in Portuguese."""
-    script = (Path(web.__file__).parent / "static" / "portuguese.js").read_text()
+    script = (Path(web.__file__).parent / "static" / "parts" / "portuguese.js").read_text()
     catalogue = {quoted or bare: words for quoted, bare, words in PHRASES.findall(script)}
     catalogue |= json.loads((Path(api.__file__).parent / "product" / "pages" / "portuguese.json").read_text())
     assert len(catalogue) > 200

@@ -47,7 +47,7 @@ def test_the_pages_of_fastapi_that_load_from_elsewhere_are_not_served(client: ht
     assert client.get(path).status_code == 404
 
 
-@pytest.mark.parametrize("file", sorted(STATIC.iterdir()), ids=lambda file: file.name)
+@pytest.mark.parametrize("file", sorted(filter(Path.is_file, STATIC.rglob("*"))), ids=lambda file: file.name)
 def test_no_file_of_ours_names_another_host_or_makes_html_of_text(file: Path) -> None:
     text = file.read_text(errors="replace")
     elsewhere = re.findall(r"(?:https?:)?//(?!localhost|example\.org|www\.w3\.org)[\w-]+\.\w+", text)
@@ -103,21 +103,20 @@ class Texts(HTMLParser):
 
 def test_every_text_of_the_operators_pages_is_there_in_portuguese_and_no_other() -> None:
     said: set[str] = set()
-    for file in STATIC.glob("*.js"):
+    for file in STATIC.rglob("*.js"):
         said |= set(_SAID.findall(file.read_text()))
-    said |= set(
-        re.findall(r': "([^"]+)"', re.findall(r"const LABELS = \{.*?\}", (STATIC / "moment.js").read_text())[0])
-    )
-    for name in ("index.html", "snap.html"):
+    labels = re.findall(r"const LABELS = \{.*?\}", (STATIC / "parts" / "moment.js").read_text())[0]
+    said |= set(re.findall(r': "([^"]+)"', labels))
+    for name in ("home/home.html", "pages/snap.html"):
         texts = Texts()
         texts.feed((STATIC / name).read_text())
         said |= texts.found
-    known = {quoted or bare for quoted, bare in _KEY.findall((STATIC / "portuguese.js").read_text())}
+    known = {quoted or bare for quoted, bare in _KEY.findall((STATIC / "parts" / "portuguese.js").read_text())}
     of_the_server = {"must be a number", "must be a string"}
     assert (said - known, known - said - of_the_server) == (set(), set())
 
 
-FILES = ["/", "/ops", "/ops/jobs/42", "/static/page.js", "/static/app.css", "/static/favicon.svg", "/robots.txt"]
+FILES = ["/", "/ops", "/ops/jobs/42", "/static/parts/page.js", "/static/app.css", "/static/favicon.svg", "/robots.txt"]
 
 
 def test_files_are_asked_for_each_time_and_sent_once(site: Server) -> None:

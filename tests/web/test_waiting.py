@@ -453,16 +453,11 @@ def test_what_the_server_sent_is_shown_also_where_it_cannot_be_kept(browser: Bro
 def test_the_shell_is_all_that_the_page_is_made_of() -> None:
     """What is missing there is missing without a line."""
     kept = (STATIC / "service-worker.js").read_text()
-    named = set(
-        re.findall(
-            r'"([\w-]+)"',
-            re.findall(r'\.\.\.(\["\w.*?\])\.map\(\(name\) => `/static/\$\{name\}\.js`', kept, re.DOTALL)[0],
-        )
-    )
+    named = set(re.findall(r'"([\w/-]+\.js)"', kept))
     needed: set[str] = set()
-    wanted = {"home"}
+    wanted = {"home/home.js"}
     while wanted:
         needed |= wanted
-        texts = [(STATIC / f"{name}.js").read_text() for name in wanted]
-        wanted = {name for text in texts for name in re.findall(r'"/static/([\w-]+)\.js"', text)} - needed
+        texts = [(STATIC / name).read_text() for name in wanted]
+        wanted = {name for text in texts for name in re.findall(r'"/static/([\w/-]+\.js)"', text)} - needed
     assert named == needed

@@ -5,8 +5,12 @@ const KEPT = "shell";
 const AWAY = [502, 503, 504]; // a proxy says that it cannot reach the server
 const SHELL = [
   "/",
-  ...["app.css", "work.css", "favicon.svg"].map((name) => `/static/${name}`),
-  ...["filmed", "home", "library", "marking", "moment", "moments", "operator", "page", "player", "portuguese", "remembered", "remote", "sending", "shell", "signed-in", "tus", "uploads", "waiting", "words"].map((name) => `/static/${name}.js`),
+  ...[
+    "app.css", "work.css", "favicon.svg",
+    "home/filmed.js", "home/home.js", "home/library.js", "home/marking.js", "home/moments.js", "home/operator.js", "home/player.js",
+    "home/remote.js", "home/sending.js", "home/shell.js", "home/tus.js", "home/uploads.js", "home/waiting.js",
+    "parts/moment.js", "parts/page.js", "parts/portuguese.js", "parts/remembered.js", "parts/signed-in.js", "parts/words.js",
+  ].map((name) => `/static/${name}`),
 ];
 
 addEventListener("install", (event) => {

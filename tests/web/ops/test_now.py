@@ -39,7 +39,7 @@ def test_the_first_look_says_how_much_how_old_and_what_goes_wrong(page: Page, db
 
 @at_length
 def test_sixty_that_end_in_each_minute_are_sixty_a_minute_whatever_has_passed_of_this_one(page: Page) -> None:
-    rate = """([second]) => import('/static/ops-now.js').then(({ perMinute }) => {
+    rate = """([second]) => import('/static/ops/now.js').then(({ perMinute }) => {
         const items = Array.from({ length: 60 }, (_, minute) => ({
             at: new Date(minute * 60000).toISOString(), completed: minute < 59 ? 60 : second, failed: 0, cancelled: 0,
         }));

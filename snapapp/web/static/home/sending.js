@@ -1,0 +1,91 @@
+// Sends marked moments to the server: at once, or again when the connection is back, and never twice.
+
+import { at, client, put } from "/static/parts/page.js";
+import { nameOfVideo } from "/static/home/library.js";
+import * as waiting from "/static/home/waiting.js";
+import { clock, t, told } from "/static/parts/words.js";
+
+const MARKED_WITHIN = 610_000; // ms; with SNAPAPP_ASYNC_CREATE=false the answer may take so long
+const KEY_HOLDS = 23 * 3_600_000; // ms; after 24 hours the server has forgotten a key, and would mark the moment again
+
+const { ask, send } = client();
+
+export let hear = () => {}; // called when a mark changes
+
+/** `listener(marked)` is called when a moment is marked, and again whenever something about it changes. */
+export function onMarks(listener) {
+  hear = listener;
+}
+
+/** Sends a mark. Sending it again after a failure makes no second snap. A mark that could not be sent is kept for
+ *  later. */
+export function submit(marked) {
+  waiting.keep(marked, nameOfVideo(marked.video));
+  marked.error = null;
+  marked.waits = false;
+  onTheirWay.set(marked.key, marked);
+  marked.sent = (async () => {
+    try {
+      if (waiting.isOthersTurn()) throw new Error("somebody else is signed in");
+      const answer = (await filedBefore(marked)) ?? (await file(marked));
+      marked.etag = answer.headers.get("ETag");
+      marked.snap = await answer.json();
+      onTheirWay.delete(marked.key);
+      waiting.forget(marked.key);
+    } catch (error) {
+      await fail(marked, error);
+    }
+    hear(marked);
+    return marked.snap;
+  })();
+  return marked.sent;
+}
+
+const file = ({ key, wanted }) =>
+  send("/v2/snaps", {
+    method: "POST",
+    body: JSON.stringify(wanted),
+    headers: { "Content-Type": "application/json", "Idempotency-Key": key },
+    signal: AbortSignal.timeout(MARKED_WITHIN),
+  });
+
+/** The snap of a mark whose key the server may have forgotten, searched among the snaps of its video; null if there is
+ *  none. */
+async function filedBefore({ keptAt, wanted: { videoId, nickname, startSeconds } }) {
+  if (Date.now() - keptAt < KEY_HOLDS) return null;
+  for (let offset = 0, hasMore = true; hasMore; ) {
+    const { items, page } = await ask(`/v2/videos/${videoId}/snaps?sortBy=createdAt&sortDir=desc&limit=50&offset=${offset}`);
+    const found = items.find((each) => each.nickname === nickname && each.startSeconds === startSeconds);
+    if (found) return send(`/v2/snaps/${found.snapId}`);
+    offset += items.length;
+    hasMore = page.hasMore;
+  }
+  return null;
+}
+
+const onTheirWay = new Map(); // key -> a mark that this page sends or keeps, without an answer so far
+
+export const unanswered = () => [...onTheirWay.values()].filter(({ removed }) => !removed);
+
+async function fail(marked, error) {
+  marked.error = error.message;
+  marked.waits = !(await waiting.isRefused(error));
+  if (marked.waits) waiting.hold(marked.key);
+  else waiting.forget(marked.key);
+  const said = { at: clock(marked.seconds), reason: told(error.message) };
+  if (error.status === 401) tell(t("The moment at {at} is kept here until you have signed in again, at the top of this page.", said));
+  else if (marked.waits) tell(t("The moment at {at} is kept here until the line is back.", said));
+  else tell(t("The moment at {at} was not marked: {reason}", said));
+}
+
+/** Sends a kept mark, of this page or an earlier one. Returns whether the server has answered. */
+export async function sendWaiting({ key, keptAt, wanted, seconds, videoId }) {
+  const fresh = () => ({ key, keptAt, wanted, seconds, video: { videoId }, picture: null, typed: new Map(), snap: null, removed: false });
+  const marked = onTheirWay.get(key) ?? fresh();
+  await submit(marked);
+  return !marked.waits;
+}
+
+export function tell(words) {
+  put(at("mark-said"), words);
+}

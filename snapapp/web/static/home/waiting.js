@@ -1,0 +1,139 @@
+// Keeps marks without an answer in this browser, and sends them when the connection is back, also after a reload. Each
+// is sent with the Idempotency-Key that it was marked with, so the server makes one snap of it however often it is
+// sent.
+
+import { at, client, make } from "/static/parts/page.js";
+import { browser } from "/static/parts/remembered.js";
+import { turnOf } from "/static/parts/signed-in.js";
+import { clock, t } from "/static/parts/words.js";
+
+const KEPT = "waiting";
+const AGAIN_AFTER = 15_000; // ms until the next try, if the browser does not report that it is online
+const PASSING = [401, 408, 425, 429]; // statuses of refusals that may pass
+
+const { ask } = client();
+
+let tenant = browser.get("tenant"); // whose turn it was last; only their marks are sent
+let sendOne = async () => true;
+let sending = false;
+let timer = null;
+const lines = new Map(); // key -> element, which is reused so that it keeps the focus
+const atOnce = new Set(); // keys of marks that are sent for the first time; they are shown only if that fails
+
+let unkept = []; // marks that the browser had no room for; they last as long as the page
+let hearForgotten = () => {};
+let hearGone = () => {};
+
+const kept = () => JSON.parse(browser.get(KEPT) ?? "[]");
+const all = () => [...kept(), ...unkept];
+const isWaiting = (key) => all().some((each) => each.key === key);
+const ours = () => all().filter((each) => each.tenant === tenant);
+
+/** Stores the marks; returns whether the browser had room. */
+function store(marks) {
+  if (marks.length) return browser.keep(KEPT, JSON.stringify(marks));
+  browser.forget(KEPT);
+  return true;
+}
+
+export const isAnyWaiting = () => ours().length > 0;
+
+/** Keeps a mark, unless it is kept already. */
+export function keep({ key, keptAt, wanted, seconds, video }, name) {
+  if (isWaiting(key)) return;
+  atOnce.add(key);
+  const mark = { key, keptAt, tenant, wanted, seconds, videoId: video.videoId, name };
+  if (!store([...kept(), mark])) unkept.push(mark);
+  show();
+}
+
+export function forget(key) {
+  unkept = unkept.filter((each) => each.key !== key);
+  if (isWaiting(key)) store(kept().filter((each) => each.key !== key));
+  atOnce.delete(key);
+  show();
+}
+
+/** `listener(key)` is called when the user drops a mark of the list. */
+export function onForgotten(listener) {
+  hearForgotten = listener;
+}
+
+/** `listener(key)` is called when another window has sent or dropped a mark. */
+export function onGone(listener) {
+  hearGone = listener;
+}
+
+/** Whether another window has signed in another tenant or operator, for whom marks of this page would now be sent. */
+export const isOthersTurn = () => (browser.get("tenant") ?? tenant) !== tenant;
+
+/** Whether the server has refused a mark for good. Other failures may pass. */
+export async function isRefused({ status, isOurs }) {
+  if (!isOurs || status < 400 || status >= 500 || PASSING.includes(status)) return false;
+  return ask("/v2/session").then((session) => turnOf(session) === tenant, () => false);
+}
+
+/** Begins to send the marks of this tenant. `send(mark)` returns whether the server has answered. */
+export function begin(whose, send) {
+  tenant = whose;
+  // no room to store it: no tenant is better than the previous one
+  if (!browser.keep("tenant", whose)) browser.forget("tenant");
+  sendOne = send;
+  show();
+  void sendAll();
+}
+
+/** Sends the marks in the order of marking, until one cannot be sent. */
+async function sendAll() {
+  clearTimeout(timer);
+  if (sending) return;
+  sending = true;
+  try {
+    // a mark may be dropped meanwhile
+    for (const mark of ours()) if (isWaiting(mark.key) && !(await sendOne(mark))) break;
+  } finally {
+    sending = false;
+    later();
+  }
+}
+
+/** Keeps a mark that could not be sent, for a later try. */
+export function hold(key) {
+  atOnce.delete(key);
+  show();
+  later();
+}
+
+function later() {
+  clearTimeout(timer);
+  if (isAnyWaiting()) timer = setTimeout(sendAll, AGAIN_AFTER);
+}
+
+addEventListener("online", sendAll);
+addEventListener("storage", ({ key, oldValue }) => {
+  if (key !== KEPT) return;
+  for (const each of JSON.parse(oldValue ?? "[]")) if (!isWaiting(each.key)) hearGone(each.key);
+  show();
+});
+
+function show() {
+  const held = ours().filter(({ key }) => !atOnce.has(key));
+  at("waiting").hidden = !held.length;
+  for (const [key, item] of lines) if (!held.some((each) => each.key === key)) item.remove();
+  for (const mark of held) {
+    if (!lines.has(mark.key)) lines.set(mark.key, line(mark));
+    if (!lines.get(mark.key).isConnected) at("waiting-list").append(lines.get(mark.key));
+  }
+}
+
+function line({ key, seconds, name, wanted }) {
+  const drop = make("button", { type: "button", className: "link-like", textContent: t("Forget it") });
+  drop.setAttribute("aria-label", t("Forget the moment at {at} of {name}", { at: clock(seconds), name }));
+  drop.addEventListener("click", () => {
+    forget(key);
+    hearForgotten(key);
+  });
+  return make("li", {}, make("b", { textContent: clock(seconds) }), make("span", { textContent: ` ${name} · ${wanted.nickname} ` }), drop);
+}
+
+show();

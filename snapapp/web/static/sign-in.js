@@ -1,8 +1,0 @@
-// The page at /sign-in, which the server makes and which works without scripts. This notes for the page at / that
-// somebody signs in.
-
-import "/static/words.js";
-import { at } from "/static/page.js";
-import { browser } from "/static/remembered.js";
-
-at("token").form.addEventListener("submit", () => browser.set("signed-in", "yes"));
