@@ -59,12 +59,12 @@ telemetry: $(READY) ## install what sends traces to a collector: docs/operate/tr
 	@sh -ec "$$INSTALL" sh requirements-telemetry.lock compile "what sends traces"
 
 docs: $(READY_DEV) ## write what is made from code: settings.md, events.md, requirements.md, operate/, the pictures of the packages
-	@$(PYTHON_BIN) -m tests.settings_page
-	@$(PYTHON_BIN) -m tests.events_page
-	@$(PYTHON_BIN) -m tests.requirements
-	@$(PYTHON_BIN) -m tests.troubleshooting_page
-	@$(PYTHON_BIN) -m tests.monitoring_page
-	@$(PYTHON_BIN) -m tests.imports_picture
+	@$(PYTHON_BIN) -m tests.docs.settings_page
+	@$(PYTHON_BIN) -m tests.docs.events_page
+	@$(PYTHON_BIN) -m tests.docs.requirements
+	@$(PYTHON_BIN) -m tests.docs.troubleshooting_page
+	@$(PYTHON_BIN) -m tests.docs.monitoring_page
+	@$(PYTHON_BIN) -m tests.docs.imports_picture
 
 COMPILE := uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
 	--no-emit-index-url --no-header --no-annotate --extra product --extra server pyproject.toml

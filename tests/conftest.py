@@ -126,7 +126,7 @@ def pytest_collection() -> Generator[None, object, object]:
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     # the files that take longest first, those of browsers and of the whole: else one process works alone at the end
-    items.sort(key=lambda item: not item.nodeid.startswith(("tests/web/", "tests/test_")))
+    items.sort(key=lambda item: not item.nodeid.startswith(("tests/web/", "tests/docs/", "tests/test_")))
     if config.getoption("pgbouncer"):
         for item in items:
             if item.get_closest_marker("direct"):

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tests import ROOT, requirements, settings_page
+from tests import ROOT
+from tests.docs import requirements, settings_page
 
 LOCKS = [f"requirements{its}.lock" for its in ("", "-dev", "-peers", "-pip", "-telemetry")]
 PINNED = re.compile(r"[a-z0-9-]+(\[[a-z0-9,-]+\])?==[^\s;]+( ; [^\\]+?)?( --hash=sha256:[0-9a-f]{64})+")

@@ -14,7 +14,8 @@ from snapapp.jobs.events import Event, Events
 from snapapp.jobs.metrics.log_lines import JsonFormatter, LogLines
 from snapapp.jobs.process.runtime import Runtime
 from snapapp.jobs.registry import Registry
-from tests import ROOT, events_page
+from tests import ROOT
+from tests.docs import events_page
 from tests.factory import Db, make_job
 from tests.jobs.working import quick_settings, until, until_status, working
 

@@ -19,8 +19,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests import ROOT, requirements
+from tests import ROOT
 from tests.conftest import OLDEST
+from tests.docs import requirements
 from tests.labs.defects import MUTANTS
 from tests.labs.defects.model import Edit
 

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tests import ROOT, requirements
+from tests import ROOT
+from tests.docs import requirements
 from tests.labs import mutants
 from tests.labs.defects import MUTANTS
 from tests.labs.mutants import file_of, plant

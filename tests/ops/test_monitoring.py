@@ -12,10 +12,10 @@ import yaml
 
 from tests import ROOT
 from tests.api.conftest import served
+from tests.docs.monitoring_page import families
 from tests.exposition import Exposition, parse
 from tests.factory import Db, enqueue
 from tests.jobs.working import until, until_status
-from tests.monitoring_page import families
 from tests.ops import alert_series
 
 FOLDER = ROOT / "ops" / "monitoring"

@@ -11,10 +11,10 @@ from starlette.testclient import TestClient
 from snapapp.jobs.metrics.depth import CachedAnswer
 from tests.api.conftest import away, served
 from tests.databases import Postgres
+from tests.docs.monitoring_page import families
 from tests.exposition import Exposition, parse
 from tests.factory import Db, ago, make_job, make_jobs
 from tests.jobs.working import until
-from tests.monitoring_page import families
 
 SNAP_JOBS = [
     *("claimed", "retry.scheduled", "stale.recovered", "cleanup.deleted", "processed", "completed", "failed"),

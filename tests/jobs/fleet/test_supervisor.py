@@ -113,7 +113,7 @@ def test_the_embedded_server_is_shared_as_by_any_command(tmp_path: Path) -> None
     assert not (home / "postgres" / "postmaster.pid").exists()
 
 
-@pytest.mark.at_length  # test_documents starts a second one in every run
+@pytest.mark.at_length  # docs/test_documents starts a second one in every run
 def test_a_second_supervisor_of_a_host_is_refused_and_told_who_holds_it(start: Start, db: Db) -> None:
     """M1."""
     first = start(plan(mail=ONE))

@@ -7,7 +7,7 @@ import pytest
 from tests.labs.chaos.directed import a_job_that_ends_its_worker, exactly_once, exactly_once_under_fire
 
 
-@pytest.mark.at_length  # tests/test_documents has three workers and a hundred jobs in every run
+@pytest.mark.at_length  # tests/docs/test_documents has three workers and a hundred jobs in every run
 def test_each_of_many_jobs_leaves_one_row_though_three_processes_compete_for_them(everything: bool) -> None:
     """W29, Q31."""
     jobs = 3000 if everything else 600

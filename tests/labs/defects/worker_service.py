@@ -77,7 +77,7 @@ DEFECTS: dict[str, Mutant] = {
     "options-ignored": defect(
         "W7 W14",
         "a worker does not look at the options that it is made with",
-        "test_documents::test_adr_022_a_worker_service_takes_a_queue_a_processor_and_options",
+        "docs/test_documents::test_adr_022_a_worker_service_takes_a_queue_a_processor_and_options",
         (
             "snapapp/jobs/process/embedding.py",
             "JobsSettings(database_url=database, **options)",
@@ -117,7 +117,7 @@ DEFECTS: dict[str, Mutant] = {
         "which jobs are due is found first, and they are locked later, whoever has them by then",
         "jobs/rows/test_claim::test_two_workers_at_once_never_get_the_same_job"
         " jobs/rows/test_claim::test_a_hundred_jobs_and_three_workers_make_a_hundred_completions"
-        " test_documents::test_stage_4_three_terminals_process_a_hundred_jobs_once_each",
+        " docs/test_documents::test_stage_4_three_terminals_process_a_hundred_jobs_once_each",
         (_CLAIM, "share.jobs\n                   FOR UPDATE SKIP LOCKED) AS job", "share.jobs) AS job"),
     ),
     "a-payload-is-what-comes": defect(

@@ -1,4 +1,4 @@
-"""docs/settings.md, made from the table of settings: `python -m tests.settings_page`."""
+"""docs/settings.md, made from the table of settings: `python -m tests.docs.settings_page`."""
 
 from typing import Any
 

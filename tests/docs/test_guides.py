@@ -7,9 +7,9 @@ import pytest
 from snapapp.jobs.doctor import CHECKS
 from snapapp.processing import checks, compute_check
 from snapapp.settings.table import Settings
-from tests import monitoring_page, troubleshooting_page
+from tests.docs import monitoring_page, troubleshooting_page
+from tests.docs.monitoring_page import LAYERS, Layer
 from tests.factory import Db
-from tests.monitoring_page import LAYERS, Layer
 
 QUERIES = [when for layer in LAYERS for when, _ in layer.look_when if when.startswith("SELECT")]
 ALL_CHECKS = {*CHECKS, *checks.of(Settings()), compute_check.NAME}

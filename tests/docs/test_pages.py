@@ -15,9 +15,10 @@ from snapapp.domain import videos
 from snapapp.jobs import enqueue
 from snapapp.jobs.testing import run_due
 from snapapp.settings.table import Settings
-from tests import ROOT, imports_picture
+from tests import ROOT
 from tests.api.conftest import served
 from tests.api.examples import as_tenant, count
+from tests.docs import imports_picture
 from tests.domain.making import an_upload
 from tests.factory import Db, scalar
 

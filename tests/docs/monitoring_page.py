@@ -154,8 +154,8 @@ LAYERS = (
 _HEAD = """\
 # Monitoring
 
-<!-- Made by `make docs` from tests/monitoring_page.py, the metrics in the code and the views in migrations/sql/; do not
-edit. -->
+<!-- Made by `make docs` from tests/docs/monitoring_page.py, the metrics in the code and the views in migrations/sql/;
+do not edit. -->
 
 For a single box one question is enough: `snapapp doctor` exits with 1 when somebody should look.
 `GET /internal/observability/alerts` knows less: nothing of dead letters, hung slots and paused queues; and it has an

@@ -1,4 +1,4 @@
-"""docs/events.md, made from the events that there are: `python -m tests.events_page`."""
+"""docs/events.md, made from the events that there are: `python -m tests.docs.events_page`."""
 
 from snapapp.jobs import events
 from tests import ROOT

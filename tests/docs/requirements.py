@@ -33,7 +33,7 @@ LINE = re.compile(r"(?P<id>(?:F[A-E]|[WQMRSD])[0-9]{1,2}) (?P<text>[A-Z][^|]*\.)
 _HEAD = """\
 # Requirements
 
-<!-- Made by `make docs` from tests/requirements.txt and the docstrings of the tests; do not edit. -->
+<!-- Made by `make docs` from tests/docs/requirements.txt and the docstrings of the tests; do not edit. -->
 
 snapapp began with five documents: a worker service, safe claims, a supervisor, an external worker, and the snap queue.
 What they ask for was taken apart row by row, together with the defects of what they describe and a catalogue of
@@ -58,11 +58,11 @@ def rows() -> list[Row]:
 
 
 def _lines() -> Iterator[dict[str, Any]]:
-    for line in (ROOT / "tests" / "requirements.txt").read_text(encoding="utf-8").splitlines():
+    for line in (ROOT / "tests" / "docs" / "requirements.txt").read_text(encoding="utf-8").splitlines():
         if line and not line.startswith("#"):
             found = LINE.fullmatch(line)
             if found is None:
-                raise ValueError(f"tests/requirements.txt: not a row, a sentence and perhaps a reason: {line}")
+                raise ValueError(f"tests/docs/requirements.txt: not a row, a sentence and perhaps a reason: {line}")
             yield found.groupdict()
 
 
