@@ -223,28 +223,13 @@ async function receive(answer, said) {
 
 const cut = (text) => (text.length > LONGEST ? `${text.slice(0, LONGEST)}\n… and ${text.length - LONGEST} characters more` : text);
 
-/** Indents JSON without parsing its numbers, because JSON.parse would round ids above 2^53. */
+/** Indents JSON. Its numbers stay as they were sent: read as numbers, ids above 2^53 would be rounded. */
 function indented(text) {
   try {
-    JSON.parse(text);
+    return JSON.stringify(JSON.parse(text, (_, value, { source }) => (typeof value === "number" ? JSON.rawJSON(source) : value)), null, 2);
   } catch {
-    return text;
+    return text; // it is not JSON, or the browser is of before 2025
   }
-  const out = [];
-  let depth = 0;
-  const line = () => `\n${"  ".repeat(depth)}`;
-  const tokens = text.match(/"(?:[^"\\]|\\.)*"|[{[]\s*[}\]]|[{}[\],:]|[^\s{}[\],:"]+/g) ?? [];
-  for (const token of tokens) {
-    if (token === "{" || token === "[") {
-      depth += 1;
-      out.push(token, line());
-    } else if (token === "}" || token === "]") {
-      depth -= 1;
-      out.push(line(), token);
-    } else if (token === ",") out.push(token, line());
-    else out.push(token === ":" ? ": " : token.replace(/^([{[])\s*([}\]])$/, "$1$2"));
-  }
-  return out.join("");
 }
 
 // --- its form -------------------------------------------------------------------------------------------------
