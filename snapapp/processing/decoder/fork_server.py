@@ -41,10 +41,11 @@ def main(arguments: list[str]) -> None:
 
 
 def _serve(control: socket.socket, files: list[int]) -> None:
+    server = os.getpid()
     decoder = os.fork()
     if decoder == 0:
         control.close()
-        process.live(files)
+        process.live(files, server)
     for file in files:
         os.close(file)
     control.sendall(ENDED.pack(_end_of(decoder, control)))

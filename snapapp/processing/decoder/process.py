@@ -1,6 +1,5 @@
 """The life of a decoder: it takes the files that it was handed, shuts itself in, carries out one order and ends."""
 
-import ctypes
 import faulthandler
 import os
 import signal
@@ -10,11 +9,11 @@ from dataclasses import dataclass
 from typing import Any, BinaryIO, NoReturn, cast
 
 from snapapp.errors import Invalid
+from snapapp.jobs.os import parentage
 from snapapp.media import OutOfMemory, Unusable
 from snapapp.processing.decoder import protocol, sandbox
 
 _BLOCK = 128 * 1024
-_PR_SET_PDEATHSIG = 1
 _LONGEST = 4000  # characters of an error or a traceback
 
 
@@ -106,12 +105,13 @@ class _RemoteVideo:
         return self._place
 
 
-def live(files: list[int]) -> NoReturn:
-    """Runs a decoder in a process that was just forked. The files are: the connection to the child, a file for stderr,
-    one for stack traces on request, one for pictures, one for the film, and the video if it is a local file."""
+def live(files: list[int], server: int) -> NoReturn:
+    """Runs a decoder in a process that `server` has just forked, and that dies with it. The files are: the connection
+    to the child, a file for stderr, one for stack traces on request, one for pictures, one for the film, and the video
+    if it is a local file."""
     code = 1
     try:
-        _die_with_the_server()
+        parentage.die_with(server)
         line, words, stacks, pictures, film, *video = files
         # the signal by which stack traces are asked for, as in the child
         faulthandler.register(signal.SIGURG, file=stacks)
@@ -129,14 +129,6 @@ def live(files: list[int]) -> NoReturn:
     finally:
         sys.stderr.flush()
         os._exit(code)
-
-
-def _die_with_the_server() -> None:
-    server = os.getppid()
-    if sys.platform == "linux":
-        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-    if os.getppid() != server:
-        os._exit(1)
 
 
 def _answer(order: dict[str, Any], channels: Channels) -> dict[str, Any]:
