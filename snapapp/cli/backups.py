@@ -17,9 +17,9 @@ from snapapp.backup.manifest import Manifest
 from snapapp.backup.records import What
 from snapapp.cli.explanation import explanation
 from snapapp.errors import SnapError
+from snapapp.jobs.amounts import size
 from snapapp.jobs.cli.shown import answer, say, show_json
 from snapapp.jobs.cli.tables import show_table
-from snapapp.jobs.doctor.finding import size
 from snapapp.postgres.in_use import in_use
 from snapapp.settings.table import Settings
 

@@ -6,8 +6,8 @@ from collections.abc import Iterable
 
 from snapapp import postgres
 from snapapp.jobs import doctor, registry
+from snapapp.jobs.amounts import milliseconds
 from snapapp.jobs.cli import audited
-from snapapp.jobs.cli.amounts import milliseconds
 from snapapp.jobs.cli.shown import say, show_json, show_list
 from snapapp.jobs.cli.tables import show_table
 from snapapp.jobs.process import kinds

@@ -4,7 +4,7 @@ from argparse import ArgumentParser, Namespace
 from datetime import UTC, datetime
 from time import monotonic, sleep
 
-from snapapp.jobs.cli.amounts import ago, local
+from snapapp.jobs.amounts import ago, local
 from snapapp.jobs.cli.audited import note
 from snapapp.jobs.cli.shown import answer, show_list
 from snapapp.jobs.cli.typed import Add, Db, text, whole

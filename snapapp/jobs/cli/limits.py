@@ -3,7 +3,7 @@
 import re
 from argparse import ArgumentTypeError, Namespace
 
-from snapapp.jobs.cli.amounts import number
+from snapapp.jobs.amounts import number
 from snapapp.jobs.cli.audited import noted
 from snapapp.jobs.cli.shown import answer, show_list
 from snapapp.jobs.cli.typed import Add, Db, text, whole

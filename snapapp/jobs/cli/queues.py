@@ -2,7 +2,7 @@
 
 from argparse import Namespace
 
-from snapapp.jobs.cli.amounts import about, ago, local
+from snapapp.jobs.amounts import about, ago, local
 from snapapp.jobs.cli.audited import noted, person
 from snapapp.jobs.cli.shown import answer, say, show_json, show_list
 from snapapp.jobs.cli.tables import show_table

@@ -3,7 +3,7 @@
 from argparse import ArgumentParser, Namespace
 from datetime import timedelta
 
-from snapapp.jobs.cli.amounts import number, span
+from snapapp.jobs.amounts import number, span
 from snapapp.jobs.cli.audited import noted
 from snapapp.jobs.cli.shown import answer, show_list
 from snapapp.jobs.cli.typed import Add, Db, age, text, whole

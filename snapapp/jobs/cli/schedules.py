@@ -6,7 +6,7 @@ from dataclasses import asdict
 from datetime import datetime, timedelta
 
 from snapapp.jobs import registry
-from snapapp.jobs.cli.amounts import about, ago, local, moment_and_age
+from snapapp.jobs.amounts import about, ago, local, moment_and_age
 from snapapp.jobs.cli.audited import note, noted
 from snapapp.jobs.cli.shown import answer, folded_json, say, show_json, show_list, whisper
 from snapapp.jobs.cli.tables import show_pairs, show_table

@@ -12,7 +12,7 @@ from typing import Any
 
 import psycopg
 
-from snapapp.jobs.cli.amounts import milliseconds, span
+from snapapp.jobs.amounts import milliseconds, span
 from snapapp.jobs.cli.shown import say, show_json
 from snapapp.jobs.cli.tables import show_table
 from snapapp.jobs.cli.typed import age, duration, whole

@@ -11,6 +11,7 @@ from typing import Any
 import psycopg
 from psycopg import sql
 
+from snapapp.jobs.amounts import about
 from snapapp.jobs.rows.database import Row, Rows, run
 from snapapp.jobs.rows.people.overviews import LONG_WAIT
 from snapapp.jobs.settings import JobsSettings
@@ -135,27 +136,11 @@ def saw_nothing(findings: Iterable[Finding]) -> bool:
 
 
 def span(seconds: float | None) -> str:
-    """A duration in words, such as "5 min"."""
-    if seconds is None:
-        return "an unknown time"
-    if seconds < 1:
-        return f"{max(seconds, 0) * 1000:.0f} ms"
-    for unit, length in (("days", 86400), ("h", 3600), ("min", 60)):
-        if seconds >= 2 * length:
-            return f"{seconds / length:.0f} {unit}"
-    return f"{seconds:.0f} s"
+    return "an unknown time" if seconds is None else about(timedelta(seconds=seconds))
 
 
 def ago(seconds: float | None) -> str:
     return "never" if seconds is None else f"{span(seconds)} ago"
-
-
-def size(count: float) -> str:
-    """A number of bytes in words, such as "1.5 GB"."""
-    for unit, length in (("GB", 2**30), ("MB", 2**20)):
-        if count >= length:
-            return f"{count / length:.1f} {unit}"
-    return f"{count / 1024:.0f} kB"
 
 
 def one_line(text: str, longest: int = 200) -> str:

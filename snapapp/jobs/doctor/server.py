@@ -10,7 +10,8 @@ from pathlib import Path
 import psycopg
 from psycopg import sql
 
-from snapapp.jobs.doctor.finding import Finding, Limits, Patient, Severity, counted, one_line, role_of, size, span
+from snapapp.jobs.amounts import size
+from snapapp.jobs.doctor.finding import Finding, Limits, Patient, Severity, counted, one_line, role_of, span
 from snapapp.jobs.rows.database import Row
 from snapapp.jobs.schema import is_newer
 

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any, NamedTuple
 
+from snapapp.jobs.amounts import size
 from snapapp.jobs.doctor.finding import (
     Act,
     Finding,
@@ -15,7 +16,6 @@ from snapapp.jobs.doctor.finding import (
     ago,
     one_line,
     quoted,
-    size,
     span,
 )
 

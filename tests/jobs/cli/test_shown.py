@@ -5,7 +5,7 @@ from datetime import timedelta
 
 import pytest
 
-from snapapp.jobs.cli.amounts import about, span
+from snapapp.jobs.amounts import about, span
 from snapapp.jobs.cli.jobs.looking import in_line
 from snapapp.jobs.cli.shown import folded_json
 from snapapp.jobs.cli.tables import show_pairs, show_table
@@ -99,12 +99,13 @@ def test_a_status_has_its_colour_where_a_person_looks(terminal: Terminal, monkey
 @pytest.mark.parametrize(
     ("milliseconds", "words", "age"),
     [
-        (0, "0 ms", "0 s"),
-        (0.85, "0.8 ms", "0 s"),
-        (12.4, "12 ms", "0 s"),
-        (999.9, "1 s", "0 s"),
+        (0, "0 ms", "0 ms"),
+        (0.85, "0.8 ms", "1 ms"),
+        (12.4, "12 ms", "12 ms"),
+        (999.9, "1 s", "1 s"),
         (4_210, "4.2 s", "4 s"),
         (59_900, "1 min", "59 s"),
+        (90_000, "1 min 30 s", "90 s"),
         (185_000, "3 min 5 s", "3 min"),
         (725_000, "12 min", "12 min"),
         (7_200_000, "2 h", "2 h"),

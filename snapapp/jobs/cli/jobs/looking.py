@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from snapapp.jobs import tracing
-from snapapp.jobs.cli.amounts import about, ago, digits, local, milliseconds, moment_and_age, span
+from snapapp.jobs.amounts import about, ago, digits, local, milliseconds, moment_and_age, span
 from snapapp.jobs.cli.jobs.which import add_filter, filter_of
 from snapapp.jobs.cli.queues import count_queues, show_queues
 from snapapp.jobs.cli.shown import answer, first_line, folded_json, in_json, say, show_json, show_list, whisper

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, NamedTuple, cast
 
-from snapapp.jobs.cli.amounts import about, ago
+from snapapp.jobs.amounts import about, ago
 from snapapp.jobs.cli.jobs.looking import attempts_in_lines, in_line, job_in_words
 from snapapp.jobs.cli.queues import counted, worker_line
 from snapapp.jobs.cli.tables import pairs_in_lines, rows_in_lines, visible

@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 
 import psycopg
 
-from snapapp.jobs.cli.amounts import local
+from snapapp.jobs.amounts import local
 from snapapp.jobs.cli.shown import say
 from snapapp.jobs.cli.tables import visible, write_lines
 from snapapp.jobs.cli.top.looker import Looker, Seen

@@ -37,9 +37,12 @@ def _in_units(seconds: int) -> str:
 
 
 def about(duration: timedelta) -> str:
-    """An age in one unit: 42 s, 3 min, 2 h, 5 d."""
-    seconds = int(max(0.0, duration.total_seconds()))
-    return next((f"{seconds // length} {unit}" for unit, length in _UNITS if seconds >= length), "0 s")
+    """A duration in one unit: 90 s, 3 min, 2 h, 5 d."""
+    seconds = max(0.0, round(duration.total_seconds(), 3))
+    if seconds < 1:
+        return f"{seconds * 1000:.0f} ms"
+    unit, length = next((each for each in _UNITS if seconds >= 2 * each[1]), _UNITS[-1])
+    return f"{seconds // length:.0f} {unit}"
 
 
 def ago(duration: timedelta) -> str:
@@ -59,3 +62,11 @@ def digits(value: float) -> str:
 
 def number(value: float | None) -> str:
     return "" if value is None else f"{value:.15g}"
+
+
+def size(count: float) -> str:
+    """A number of bytes in words, such as "1.5 GB"."""
+    for unit, length in (("GB", 2**30), ("MB", 2**20)):
+        if count >= length:
+            return f"{count / length:.1f} {unit}"
+    return f"{count / 1024:.0f} kB"
