@@ -285,3 +285,12 @@ export function sure({ title, text, yes, danger = false, reason = false, act, do
   at("sure").showModal();
   at(reason ? "sure-reason" : "sure-yes").focus();
 }
+
+/** The button that pauses or resumes a queue or a schedule. `pause` and `resume` say what that means. */
+export function pauseSwitch({ pausedAt }, { name, noun, path, pause, resume, again }) {
+  const verb = pausedAt ? "Resume" : "Pause";
+  return deed(pausedAt ? "Resume" : "Pause …", () => sure({
+    title: `${verb} ${name}`, text: pausedAt ? resume : pause, yes: `${verb} ${noun}`, reason: !pausedAt,
+    act: (reason) => change(`${path}/${verb.toLowerCase()}`, pausedAt ? undefined : { reason }), done: again,
+  }));
+}

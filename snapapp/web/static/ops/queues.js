@@ -2,7 +2,7 @@
 
 import { make } from "/static/parts/page.js";
 import {
-  ask, change, counted, deed, each, endedSince, link, number, panel, paused, query, span, sum, sure, table,
+  ask, counted, each, endedSince, link, number, panel, pauseSwitch, paused, query, span, sum, table,
 } from "/static/ops/parts.js";
 
 const HOUR = 3_600_000; // ms
@@ -10,6 +10,11 @@ const HOUR_SQL = `SELECT kind, sum(completed) AS completed, sum(failed) AS faile
   FROM job_history WHERE kind <> '' AND at > now() - interval '1 hour' GROUP BY 1 ORDER BY 1;
 SELECT * FROM kind_costs;  -- percentiles of the newest 1,000 of each kind`;
 const EVERY = 3000; // ms between two looks
+const SWITCH = {
+  noun: "the queue",
+  pause: "No worker claims from it until it is resumed. What runs goes on.",
+  resume: "Workers claim from it again.",
+};
 
 export const DEPTH_SQL = `SELECT * FROM queue_overview;
 SELECT id, queue, kind, next_retry_at FROM snap_processing_job  -- those that are due
@@ -94,7 +99,7 @@ export function queueRow(its, running, failed, again) {
     toJobs("RUNNING", counted(its.running, running)),
     toJobs("FAILED", counted(its.failed, failed)),
     its.oldestId ? link(`/ops/jobs/${its.oldestId}`, span(its.oldestDueSeconds * 1000)) : "",
-    queueActions(its, again),
+    pauseSwitch(its, { name: its.queue, path: pathOf(its.queue), ...SWITCH, again }),
   ];
 }
 
@@ -104,20 +109,4 @@ function queueLink(its) {
   const name = link(`/ops/jobs${query({ queue: its.queue })}`, its.queue);
   if (!its.pausedAt) return name;
   return make("span", {}, name, " ", paused(its), its.pausedReason ? make("span", { className: "quiet", textContent: ` ${its.pausedReason}` }) : "");
-}
-
-function queueActions(its, again) {
-  const path = pathOf(its.queue);
-  if (its.pausedAt) {
-    return deed("Resume", () =>
-      sure({
-        title: `Resume ${its.queue}`, text: "Workers claim from it again.", yes: "Resume the queue",
-        act: () => change(`${path}/resume`), done: again,
-      }));
-  }
-  return deed("Pause …", () =>
-    sure({
-      title: `Pause ${its.queue}`, text: "No worker claims from it until it is resumed. What runs goes on.", yes: "Pause the queue",
-      reason: true, act: (reason) => change(`${path}/pause`, { reason }), done: again,
-    }));
 }

@@ -2,12 +2,17 @@
 
 import { make } from "/static/parts/page.js";
 import {
-  ask, badge, change, deed, each, jobLink, learnTime, link, literal, moment, number, panel, paused, renew, sure, table,
+  ask, badge, change, deed, each, jobLink, learnTime, link, literal, moment, number, panel, pauseSwitch, paused, renew, sure, table,
 } from "/static/ops/parts.js";
 
 const EVERY = 5000; // ms between two looks
 const COMING = 10; // next slots that are shown
 
+const SWITCH = {
+  noun: "it",
+  pause: "Its slots are skipped, with the reason written down, until it is resumed.",
+  resume: "It fires again. Slots that passed meanwhile are not made up for.",
+};
 const UNDECLARED = "It does not fire: no worker that is alive has it in its code.\n";
 
 const addressOf = (name) => `/ops/schedules/${encodeURIComponent(name)}`;
@@ -107,14 +112,5 @@ function actionsOf(its, again, go) {
     title: `Run ${its.name} now`, text: "Its job is enqueued besides its slots, even while it is paused.", yes: "Run it now",
     act: () => change(`${path}/run`), done: ({ jobId }) => go(`/ops/jobs/${jobId}`),
   }));
-  const turn = its.pausedAt
-    ? deed("Resume", () => sure({
-      title: `Resume ${its.name}`, text: "It fires again. Slots that passed meanwhile are not made up for.", yes: "Resume it",
-      act: () => change(`${path}/resume`), done: again,
-    }))
-    : deed("Pause …", () => sure({
-      title: `Pause ${its.name}`, text: "Its slots are skipped, with the reason written down, until it is resumed.", yes: "Pause it", reason: true,
-      act: (reason) => change(`${path}/pause`, { reason }), done: again,
-    }));
-  return make("span", { className: "buttons" }, run, turn);
+  return make("span", { className: "buttons" }, run, pauseSwitch(its, { name: its.name, path, ...SWITCH, again }));
 }
