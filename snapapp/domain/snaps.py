@@ -17,15 +17,7 @@ from snapapp.domain.rules import snaps as snap_rules
 from snapapp.domain.rules import validation
 from snapapp.domain.rules.snaps import INSTANT_SECONDS, NICKNAME_LONGEST
 from snapapp.domain.rules.subjects import Subject
-from snapapp.domain.tables import (
-    Correction,
-    Ended,
-    Kind,
-    Operator,
-    Snap,
-    SnapJob,
-    Video,
-)
+from snapapp.domain.tables import Correction, Ended, Kind, Operator, Snap, SnapJob, Video
 from snapapp.errors import SnapIsShared, SnapNotFound
 
 ERROR_LONGEST = 4000

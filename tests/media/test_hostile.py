@@ -12,14 +12,7 @@ import pytest
 from PIL import Image
 
 from snapapp import media
-from snapapp.media import (
-    Limits,
-    NoVideo,
-    PastTheEnd,
-    TooLarge,
-    Unreadable,
-    UnsupportedContainer,
-)
+from snapapp.media import Limits, NoVideo, PastTheEnd, TooLarge, Unreadable, UnsupportedContainer
 from tests import ROOT
 from tests.media.conftest import Video, Whole
 from tests.media.material import GOOD, Folder, giant, make, make_wanted, patched

@@ -6,18 +6,7 @@ from datetime import timedelta
 from typing import Any, NamedTuple
 
 from snapapp.jobs.amounts import size
-from snapapp.jobs.doctor.finding import (
-    Act,
-    Finding,
-    Limits,
-    Patient,
-    Remedy,
-    Severity,
-    ago,
-    one_line,
-    quoted,
-    span,
-)
+from snapapp.jobs.doctor.finding import Act, Finding, Limits, Patient, Remedy, Severity, ago, one_line, quoted, span
 
 # --- what holds the xmin horizon --------------------------------------------------------------------------------
 

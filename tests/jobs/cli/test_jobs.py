@@ -11,12 +11,7 @@ import pytest
 
 from snapapp.jobs.rows import roster
 from snapapp.jobs.rows.roster import Report
-from tests.commands import (
-    MEMBER,
-    Call,
-    Terminal,
-    enqueued,
-)
+from tests.commands import MEMBER, Call, Terminal, enqueued
 from tests.factory import Db, ago, claim, hence, make_job, make_jobs, row, statuses
 
 # --- jobs -------------------------------------------------------------------------------------------------------------

@@ -7,20 +7,7 @@ import pytest
 from psycopg.rows import namedtuple_row
 
 from snapapp.jobs.rows import leases, lifecycle, notes
-from tests.factory import (
-    MINUTE,
-    OTHER,
-    Db,
-    ago,
-    beat,
-    claim,
-    claimed,
-    complete,
-    enqueue_many,
-    hence,
-    row,
-    running_job,
-)
+from tests.factory import MINUTE, OTHER, Db, ago, beat, claim, claimed, complete, enqueue_many, hence, row, running_job
 
 pytestmark = pytest.mark.both_servers_at_length
 

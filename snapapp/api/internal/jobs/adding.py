@@ -9,16 +9,7 @@ from pydantic import ConfigDict, Field, model_validator
 from snapapp.api.http.deps import RequestId, Writing
 from snapapp.api.http.errors import may_be
 from snapapp.api.http.routers import InternalRouter
-from snapapp.api.http.schema import (
-    HIGHEST_ID,
-    Label,
-    Moment,
-    Name,
-    Number,
-    Sent,
-    Shown,
-    Text,
-)
+from snapapp.api.http.schema import HIGHEST_ID, Label, Moment, Name, Number, Sent, Shown, Text
 from snapapp.api.http.strict_json import StrictRoute
 from snapapp.api.internal.jobs.shown import PREFIX, place, span
 from snapapp.jobs.adding import OnConflict, OnParentFailure, Scope, UniqueBy, enqueue

@@ -8,15 +8,7 @@ from pydantic import Field
 
 from snapapp.api.http.deps import Reading
 from snapapp.api.http.routers import InternalRouter
-from snapapp.api.http.schema import (
-    Digits,
-    Id,
-    Label,
-    Moment,
-    Name,
-    PageSize,
-    Text,
-)
+from snapapp.api.http.schema import Digits, Id, Label, Moment, Name, PageSize, Text
 from snapapp.api.http.strict_json import StrictRoute
 from snapapp.api.internal.jobs.shown import (
     LONGEST_AGE,

@@ -10,15 +10,7 @@ from pydantic import ConfigDict, Field, StrictBool, model_validator
 
 from snapapp.api.http.deps import Reading, Who
 from snapapp.api.http.routers import InternalRouter
-from snapapp.api.http.schema import (
-    Label,
-    Moment,
-    Name,
-    Number,
-    Sent,
-    Shown,
-    Text,
-)
+from snapapp.api.http.schema import Label, Moment, Name, Number, Sent, Shown, Text
 from snapapp.api.http.strict_json import StrictRoute
 from snapapp.api.internal.jobs.shown import LONGEST_AGE, PREFIX, Hash, JobLine, lines, span
 from snapapp.jobs.model import Status

@@ -8,10 +8,7 @@ from pydantic import Field
 from snapapp.api.http.deps import Who, Writing
 from snapapp.api.http.errors import may_be
 from snapapp.api.http.routers import InternalRouter
-from snapapp.api.http.schema import (
-    Sent,
-    Text,
-)
+from snapapp.api.http.schema import Sent, Text
 from snapapp.api.http.strict_json import StrictRoute
 from snapapp.api.internal.jobs.many import discarded
 from snapapp.api.internal.jobs.shown import NO_JOB, PREFIX, JobId, JobLine, line, place

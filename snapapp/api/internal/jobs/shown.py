@@ -10,11 +10,7 @@ from pydantic import Field
 
 from snapapp.api.http.deps import Writing
 from snapapp.api.http.errors import may_be
-from snapapp.api.http.schema import (
-    Id,
-    Json,
-    Shown,
-)
+from snapapp.api.http.schema import Id, Json, Shown
 from snapapp.jobs.model import Status
 from snapapp.jobs.rows.people import views
 from snapapp.jobs.rows.people.views import JobSummary
