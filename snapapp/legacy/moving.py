@@ -111,7 +111,7 @@ _ACTIVE = {"ACTIVE", "ATIVO", "ATIVA"}
 
 
 def _add_tenant(ours: Session, row: Row, moved: Moved) -> None:
-    token_hash = shapes.token_hash(row["api_token"])
+    token_hash = tenants.hash_of(row["api_token"]) if row["api_token"] else None
     tenant = insert(Tenant).values(
         code=row["codigo"],
         name=row["nome"] or row["codigo"],
@@ -133,7 +133,7 @@ def _agree_on_token(ours: Session, code: str, token_hash: bytes | None, moved: M
     current_hash = ours.scalar(select(Tenant.token_hash).where(Tenant.code == code))
     if current_hash == token_hash:
         return
-    if current_hash in (None, shapes.token_hash(tenants.DEVELOPMENT_TOKEN)):
+    if current_hash in (None, tenants.hash_of(tenants.DEVELOPMENT_TOKEN)):
         change = update(Tenant).where(Tenant.code == code)
         ours.execute(change.values(token_hash=token_hash, token_changed_at=func.now()))
     else:

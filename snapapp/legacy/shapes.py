@@ -4,7 +4,6 @@ that names it."""
 import json
 import re
 from collections.abc import Mapping
-from hashlib import sha256
 from typing import Any
 
 from snapapp.domain import snaps
@@ -17,10 +16,6 @@ from snapapp.errors import Invalid
 from snapapp.legacy.errors import LegacyError
 
 Row = Mapping[str, Any]
-
-
-def token_hash(token: str | None) -> bytes | None:
-    return sha256(token.encode()).digest() if token else None
 
 
 def fields_of(template: Row) -> str:

@@ -23,15 +23,15 @@ def free_mb(root: Path = Path("/")) -> int | None:
     return min([machine * 1024, *_left_in_groups(root)]) // _MB
 
 
-def total_mb(root: Path = Path("/")) -> int | None:
+def total_mb() -> int | None:
     """Memory of the machine, in MB; None: unknown."""
-    machine = _field(root / "proc/meminfo", "MemTotal:")
+    machine = _field(Path("/proc/meminfo"), "MemTotal:")
     return None if machine is None else machine * 1024 // _MB
 
 
-def swapped_mb(root: Path = Path("/")) -> int | None:
+def swapped_mb() -> int | None:
     """Swap in use, in MB; None: unknown."""
-    total, free = (_field(root / "proc/meminfo", name) for name in ("SwapTotal:", "SwapFree:"))
+    total, free = (_field(Path("/proc/meminfo"), name) for name in ("SwapTotal:", "SwapFree:"))
     return None if total is None or free is None else (total - free) * 1024 // _MB
 
 

@@ -268,13 +268,13 @@ class KindCost:
     peak_p99_mb: float | None
 
 
-def of_job(db: Db, job_id: int, *, limit: int = 20) -> list[AttemptCost]:
-    """The costs of the last attempts of a job that have a row, in the order in which they ran."""
+def of_job(db: Db, job_id: int) -> list[AttemptCost]:
+    """The costs of the last 20 attempts of a job that have a row, in the order in which they ran."""
     rows = _run(
         db,
         "SELECT attempt, lease_seq, outcome, started_at, wait_ms, wall_ms, cpu_ms, peak_mb, stands_for FROM job_cost"
-        " WHERE job_id = %(job_id)s ORDER BY lease_seq DESC LIMIT %(limit)s",
-        {"job_id": job_id, "limit": limit},
+        " WHERE job_id = %(job_id)s ORDER BY lease_seq DESC LIMIT 20",
+        {"job_id": job_id},
     )
     return [AttemptCost(*row) for row in reversed(rows)]
 

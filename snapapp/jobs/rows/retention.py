@@ -199,25 +199,25 @@ def first_after(db: Db, after: int) -> int | None:
 _PRUNE_FLEET = """
 WITH exits AS (
     DELETE FROM job_worker_exit WHERE exited_at < now() - %(keep)s::interval
-       AND id = ANY (ARRAY(SELECT id FROM job_worker_exit ORDER BY id LIMIT %(limit)s))
+       AND id = ANY (ARRAY(SELECT id FROM job_worker_exit ORDER BY id LIMIT 10000))
 ), scalings AS (
     DELETE FROM job_scaling WHERE at < now() - %(keep)s::interval
-       AND id = ANY (ARRAY(SELECT id FROM job_scaling ORDER BY id LIMIT %(limit)s))
+       AND id = ANY (ARRAY(SELECT id FROM job_scaling ORDER BY id LIMIT 10000))
 ), commands AS (
     DELETE FROM job_command WHERE coalesce(finished_at, expires_at) < now() - %(keep)s::interval
-       AND id = ANY (ARRAY(SELECT id FROM job_command ORDER BY id LIMIT %(limit)s))
+       AND id = ANY (ARRAY(SELECT id FROM job_command ORDER BY id LIMIT 10000))
 ), masters AS (  -- not their pools: what a person made of them holds when such a host comes back
     DELETE FROM job_master WHERE expires_at < now() - %(keep)s::interval
 ), audited AS (
     DELETE FROM job_audit WHERE at < now() - greatest(%(keep)s::interval, interval '90 days')
-       AND id = ANY (ARRAY(SELECT id FROM job_audit ORDER BY id LIMIT %(limit)s))
+       AND id = ANY (ARRAY(SELECT id FROM job_audit ORDER BY id LIMIT 10000))
 )
 SELECT 1
 """
 
 
-def prune_fleet(db: Db, *, keep: timedelta, limit: int = 10_000) -> None:
+def prune_fleet(db: Db, *, keep: timedelta) -> None:
     """Deletes exits of workers, decisions of the autoscaler, commands to supervisors, and supervisors that are lost.
     These are kept for a day at least, because the sender of a command waits for its result; audit rows for 90 days at
     least."""
-    _run(db, _PRUNE_FLEET, {"keep": max(keep, timedelta(days=1)), "limit": limit})
+    _run(db, _PRUNE_FLEET, {"keep": max(keep, timedelta(days=1))})

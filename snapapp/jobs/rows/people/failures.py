@@ -72,14 +72,14 @@ SELECT (SELECT max(id) FROM seen), (SELECT count(*) FROM seen),
 """  # noqa: S608
 
 
-def step(db: Db, which: Filter, *, after: int, up_to: int, limit: int, window: int = WINDOW) -> Step:
+def step(db: Db, which: Filter, *, after: int, up_to: int, limit: int) -> Step:
     """The matching ones among the next dead letters after the id `after`. The walk goes up by id, so a job that is
     retried and fails again is not met twice."""
-    bounds = {"after": after, "up_to": up_to, "limit": limit, "window": window}
+    bounds = {"after": after, "up_to": up_to, "limit": limit, "window": WINDOW}
     [(last, seen, ids)] = _run(db, _STEP, conditions(which) | bounds)
     if len(ids) == limit:
         return Step(ids, seen, ids[-1])
-    return Step(ids, seen, last if seen == window else None)
+    return Step(ids, seen, last if seen == WINDOW else None)
 
 
 def newest(db: Db) -> int:

@@ -54,19 +54,19 @@ def parents(db: Db, job_id: int) -> Parents | None:
 
 _FAMILY = """
 SELECT true, its.parent_id, job.kind, job.status, its.must_complete
-  FROM (SELECT parent_id, must_complete FROM job_parent WHERE job_id = %(id)s ORDER BY parent_id LIMIT %(limit)s) AS its
+  FROM (SELECT parent_id, must_complete FROM job_parent WHERE job_id = %(id)s ORDER BY parent_id LIMIT 100) AS its
   LEFT JOIN snap_processing_job AS job ON job.id = its.parent_id
 UNION ALL
 SELECT false, its.job_id, job.kind, job.status, its.must_complete
-  FROM (SELECT job_id, must_complete FROM job_parent WHERE parent_id = %(id)s ORDER BY job_id LIMIT %(limit)s) AS its
+  FROM (SELECT job_id, must_complete FROM job_parent WHERE parent_id = %(id)s ORDER BY job_id LIMIT 100) AS its
   LEFT JOIN snap_processing_job AS job ON job.id = its.job_id
  ORDER BY 1 DESC, 2
 """
 
 
-def family(db: Db, job_id: int, *, limit: int = 100) -> list[Relative]:
-    """The parents and the children of a job, at most `limit` of each, the oldest first."""
-    return [Relative(*row) for row in _run(db, _FAMILY, {"id": job_id, "limit": limit})]
+def family(db: Db, job_id: int) -> list[Relative]:
+    """The parents and the children of a job, at most 100 of each, the oldest first."""
+    return [Relative(*row) for row in _run(db, _FAMILY, {"id": job_id})]
 
 
 def workflows(db: Db) -> list[Workflow]:
