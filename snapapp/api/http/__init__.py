@@ -1,1 +1,2 @@
-"""What all routes share: schemas, errors, paging, byte ranges, uploads, and which tenant a request is of."""
+"""What all routes share: schemas, errors, paging, byte ranges, uploads, streams of events, and which tenant a request
+is of."""

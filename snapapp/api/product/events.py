@@ -18,8 +18,8 @@ from snapapp.api.http.deps import MonolithDep, of_process
 from snapapp.api.http.errors import may_be
 from snapapp.api.http.routers import Router
 from snapapp.api.http.schema import Shown
+from snapapp.api.http.streams import STREAMS_MAX, EventStream, StreamClient, Watcher, described, event, refuse
 from snapapp.api.http.tenancy import Claimed, Code, code_of
-from snapapp.api.internal.jobs.live import STREAMS_MAX, EventStream, StreamClient, Watcher, described, event, refuse
 from snapapp.domain.kinds import SNAP
 from snapapp.domain.tables import SnapStatus
 from snapapp.errors import NotFound, Unauthorized, error_for_client

@@ -19,7 +19,7 @@ import uvicorn
 from fastapi import FastAPI
 
 from snapapp import postgres
-from snapapp.api.internal.jobs import live
+from snapapp.api.http import streams
 from snapapp.app import create_app
 from snapapp.jobs.adding import enqueue, enqueue_many
 from snapapp.jobs.rows import lifecycle
@@ -74,8 +74,8 @@ class Serving(NamedTuple):
     port: int
 
     @property
-    def watcher(self) -> live.Watcher:
-        watcher: live.Watcher = self.app.state.watcher
+    def watcher(self) -> streams.Watcher:
+        watcher: streams.Watcher = self.app.state.watcher
         return watcher
 
 
@@ -243,7 +243,7 @@ def test_however_many_watch_the_database_sees_one(db: Db, served: Serving, watch
 def test_beyond_a_number_of_streams_one_is_told_to_come_again(
     served: Serving, watch: Callable[..., Client], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(live, "STREAMS_MAX", 2)
+    monkeypatch.setattr(streams, "STREAMS_MAX", 2)
     first, second = watch(), watch()
     first.until("snapshot")
     second.until("snapshot")
@@ -255,7 +255,7 @@ def test_beyond_a_number_of_streams_one_is_told_to_come_again(
 
 
 def test_a_quiet_stream_is_pinged(watch: Callable[..., Client], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(live, "PING_EVERY", 0.2)
+    monkeypatch.setattr(streams, "PING_EVERY", 0.2)
     client = watch()
     client.until("snapshot")
     until(lambda: client.line() == ": still here\n")
@@ -265,8 +265,8 @@ def test_a_client_that_does_not_read_is_cut_and_its_neighbours_are_not(
     db: Db, served: Serving, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """R50: slow readers. Nothing is kept for them without bound."""
-    monkeypatch.setattr(live, "BUFFER", 3_000_000)
-    monkeypatch.setattr(live, "SEND_WITHIN", 1.0)
+    monkeypatch.setattr(streams, "BUFFER", 3_000_000)
+    monkeypatch.setattr(streams, "SEND_WITHIN", 1.0)
     with closing(socket.socket()) as slow:
         slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         slow.connect(("localhost", served.port))
