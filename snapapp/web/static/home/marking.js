@@ -2,7 +2,7 @@
 // moment has its own form, which begins empty, and a name is saved without asking only if the player still shows that
 // moment.
 
-import { at, client, local, make, markInvalid, put } from "/static/parts/page.js";
+import { at, client, isAgreed, local, make, markInvalid, put } from "/static/parts/page.js";
 import { filmedAt, flawOfTyped } from "/static/home/filmed.js";
 import { isNamed, labelOf } from "/static/parts/moment.js";
 import { operatorOrAsk, showOperator } from "/static/home/operator.js";
@@ -349,12 +349,10 @@ async function isSure(moment, name) {
   put(at("sure-title"), t("Is this {name}?", { name: name || t("what you typed") }));
   put(at("sure-words"), t("It was typed while the player showed another moment. It will stand at {at}, which looked like this.", { at: clock(moment.seconds) }));
   at("sure-picture").replaceChildren(copied(pictureOf(moment)));
-  at("sure").returnValue = "";
-  at("sure").showModal();
-  at("sure-no").focus();
-  await new Promise((done) => at("sure").addEventListener("close", done, { once: true }));
-  if (at("sure").returnValue !== "yes") forgetName(moment);
-  return at("sure").returnValue === "yes" && target === moment;
+  if (await isAgreed(at("sure"))) return target === moment;
+  toForm();
+  forgetName(moment);
+  return false;
 }
 
 function forgetName(moment) {
@@ -371,10 +369,6 @@ function copied(picture) {
   if (picture instanceof HTMLCanvasElement) copy.getContext("2d").drawImage(picture, 0, 0);
   return copy;
 }
-
-at("sure-yes").addEventListener("click", () => at("sure").close("yes"));
-at("sure-no").addEventListener("click", () => at("sure").close(""));
-at("sure").addEventListener("close", () => at("sure").returnValue === "yes" || toForm());
 
 async function store(moment, body) {
   const snap = moment.snap ?? (await moment.sent) ?? (await submit(moment));

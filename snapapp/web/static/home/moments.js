@@ -1,6 +1,6 @@
 // The moments of the video in the player: a list, newest first, and the timeline. Each shows its state and its actions.
 
-import { arrange, at, client, local, make, pause, put } from "/static/parts/page.js";
+import { arrange, at, client, isAgreed, local, make, pause, put } from "/static/parts/page.js";
 import { describe, describeSnap, forgetTarget, isShown, learnName, unsaved } from "/static/home/marking.js";
 import { isNamed, momentOf, nameOf, stateOf } from "/static/parts/moment.js";
 import { player } from "/static/home/player.js";
@@ -321,17 +321,10 @@ async function cancel(snap) {
 
 async function remove(snap) {
   put(at("delete-title"), t("Delete {name} at {at}?", { name: nameOf(snap), at: clock(momentOf(snap)) }));
-  at("delete").returnValue = "";
-  at("delete").showModal();
-  at("delete-no").focus();
-  await new Promise((done) => at("delete").addEventListener("close", done, { once: true }));
-  if (at("delete").returnValue !== "yes") return;
+  if (!(await isAgreed(at("delete")))) return;
   await change(`/v2/snaps/${snap.snapId}`, undefined, { method: "DELETE" });
   forget(snap.snapId);
 }
-
-at("delete-yes").addEventListener("click", () => at("delete").close("yes"));
-at("delete-no").addEventListener("click", () => at("delete").close(""));
 
 // --- on the timeline --------------------------------------------------------------------------------------------
 

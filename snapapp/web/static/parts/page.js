@@ -44,6 +44,15 @@ export function markInvalid(element, isWrong) {
   else element.removeAttribute("aria-invalid");
 }
 
+/** Asks in a dialog that has a button for no, which has the focus, and after it one for yes. */
+export async function isAgreed(dialog) {
+  dialog.returnValue = "";
+  dialog.showModal();
+  dialog.querySelector("button").focus();
+  await new Promise((done) => dialog.addEventListener("close", done, { once: true }));
+  return dialog.returnValue === "yes";
+}
+
 /** A link without its host: links may have the public address, but a page asks the server that it came from. */
 export function local(path) {
   const url = new URL(path, location.href);
