@@ -49,6 +49,8 @@ OBJECTS = (
     "functions/job_children_are_free",
     "functions/job_admit",
     "functions/job_meet_parents",
+    "functions/job_tell_children",
+    "functions/job_tell_children_one_by_one",
     "functions/job_wait_for",
     "functions/enqueue_one_job",
     "functions/enqueue_jobs",

@@ -560,3 +560,39 @@ def test_a_long_chain_ends_and_comes_back_with_its_first_link(db: Db) -> None:
     assert set(statuses(db).values()) == {"FAILED", "CANCELLED"}
     lifecycle.retry_by_person(db, links[0])
     assert {(waiting(db, one)) for one in links[1:]} == {("PENDING", "after", 1)}
+
+
+# --- a child whose row refuses to be written --------------------------------------------------------------------
+
+
+def refuse_to_write(db: Db, job_id: int) -> None:
+    db.execute(
+        "CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'it is evidence'; END $$"
+    )
+    db.execute(
+        "CREATE TRIGGER refuse BEFORE UPDATE ON snap_processing_job FOR EACH ROW"
+        f" WHEN (OLD.id = {job_id}) EXECUTE FUNCTION refuse()"
+    )
+
+
+@pytest.mark.parametrize(
+    ("outcome", "becomes", "of_the_others"),
+    [(Succeeded(None), "COMPLETED", LET_IN), (Buried(OOPS), "FAILED", ("CANCELLED", "after", 1))],
+)
+def test_a_child_that_refuses_to_be_written_keeps_neither_its_parent_nor_the_other_children(
+    db: Db, outcome: Succeeded | Buried, becomes: str, of_the_others: tuple[str, str, int]
+) -> None:
+    """The parent could never be written down, and its lease ran out time and again: it became a suspect."""
+    parent = running_job(db)
+    first, refusing, last = (child_of(db, parent.id) for _ in range(3))
+    below = child_of(db, last)
+    refuse_to_write(db, refusing)
+    assert settle.settle(db, Finished(parent, outcome, 0.1)) == becomes
+    assert [waiting(db, child) for child in (first, last)] == [of_the_others] * 2
+    assert waiting(db, below) == (*of_the_others[:1], "after", 1)
+    assert waiting(db, refusing) == ("PENDING", "after", 1)
+    named = db.execute("SELECT job_id, what FROM queue_invariants WHERE job_id = %s", [refusing]).fetchall()
+    assert named == [(refusing, "it waits for 1 parents, of which 0 are not over")]
+    db.execute("DROP TRIGGER refuse ON snap_processing_job")
+    db.execute("SELECT job_meet_parents(%s)", [refusing])
+    assert waiting(db, refusing) == of_the_others
