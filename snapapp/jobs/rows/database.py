@@ -220,7 +220,8 @@ def _milliseconds(duration: timedelta) -> str:
 
 
 _OF_THE_SERVER = (psycopg.OperationalError, psycopg.InterfaceError, errors.ReadOnlySqlTransaction)
-_OF_A_STATEMENT = ("55P03", "57014", "54")  # a statement waited too long or was too large
+# A statement waited too long, was too large, or met a row that a trigger refuses or that cannot be read (58).
+_OF_A_STATEMENT = ("55", "57014", "54", "58")
 
 
 def is_away(error: BaseException) -> bool:
@@ -229,13 +230,8 @@ def is_away(error: BaseException) -> bool:
     cause = getattr(error, "orig", error)
     if isinstance(cause, _OF_THE_SERVER):
         return not (getattr(cause, "sqlstate", None) or "").startswith(_OF_A_STATEMENT)
-    return is_pool_empty(cause)
-
-
-def is_pool_empty(error: BaseException) -> bool:
-    """Is it SQLAlchemy's pool timeout? Without SQLAlchemy imported it cannot be."""
-    sqlalchemy_errors = sys.modules.get("sqlalchemy.exc")
-    return sqlalchemy_errors is not None and isinstance(error, sqlalchemy_errors.TimeoutError)
+    sqlalchemy_errors = sys.modules.get("sqlalchemy.exc")  # without SQLAlchemy loaded no pool of it is empty
+    return sqlalchemy_errors is not None and isinstance(cause, sqlalchemy_errors.TimeoutError)
 
 
 def waited_in_vain(error: BaseException) -> bool:

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
 
-import psycopg
 from tenacity.wait import wait_base
 
 from snapapp.jobs import tracing
@@ -16,7 +15,7 @@ from snapapp.jobs.executors.attempt import judge
 from snapapp.jobs.model import Buried, Finished, Job, Outcome, Status, Succeeded
 from snapapp.jobs.registry import Processor
 from snapapp.jobs.rows import settle
-from snapapp.jobs.rows.database import is_away, is_pool_empty
+from snapapp.jobs.rows.database import is_away, waited_in_vain
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
@@ -125,5 +124,4 @@ def _decoded(outcome: Succeeded) -> object:
 def queue_is_away(error: BaseException) -> bool:
     """An error outside of the hook that is not the job's fault and worth another try: the connection broke, the server
     is gone, the pool is empty, or another transaction has locked the row."""
-    cause = getattr(error, "orig", error)
-    return isinstance(cause, psycopg.OperationalError | psycopg.InterfaceError) or is_pool_empty(cause)
+    return is_away(error) or waited_in_vain(error)

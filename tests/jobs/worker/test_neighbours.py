@@ -191,9 +191,10 @@ def test_a_hook_that_outlasts_a_stop_keeps_no_other_job_running(url: str, db: Db
         gc.enable()
 
 
-def refuse(db: Db, table: str, when: str) -> None:
+def refuse(db: Db, table: str, when: str, sqlstate: str = "P0001") -> None:
     """A trigger of somebody's, as good as a CHECK."""
-    db.execute("CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RAISE ''not this''; END'")
+    raising = f"RAISE 'not this' USING ERRCODE = '{sqlstate}'"
+    db.execute(f"CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN {raising}; END $$")
     db.execute(
         f"CREATE TRIGGER refuse BEFORE INSERT OR UPDATE ON {table} FOR EACH ROW WHEN ({when}) EXECUTE FUNCTION refuse()"
     )
@@ -208,6 +209,21 @@ def test_a_result_that_postgresql_refuses_is_said_on_the_row(url: str, db: Db, s
         for job_id in bad:
             said = until_status(db, job_id, "FAILED")
             assert (said.last_error, said.attempt_count) == ("its result could not be stored: RaiseException", 1)
+
+
+@pytest.mark.parametrize(("sqlstate", "name"), [("58030", "IoError"), ("55000", "ObjectNotInPrerequisiteState")])
+def test_a_row_that_raises_an_error_of_the_system_is_told_from_a_server_that_is_away(
+    url: str, db: Db, stage: Stage, sqlstate: str, name: str
+) -> None:
+    """No settle of the worker was written any more: it waited for the server."""
+    refuse(db, "snap_processing_job", "NEW.kind IN ('bad', 'stored') AND NEW.status = 'COMPLETED'", sqlstate)
+    stage.registry.processor("bad")(lambda job: None)
+    stage.registry.processor("stored", commit=lambda db, job, result: None)(lambda job: None)
+    with working(url, stage.registry):
+        bad, stored = put(db, "bad"), put(db, "stored", max_attempts=2)
+        assert until_status(db, bad, "FAILED").last_error == f"its result could not be stored: {name}"
+        assert f"{name}) not this" in until_status(db, stored, "FAILED").last_error
+        all_others_end(db)
 
 
 def test_an_error_that_postgresql_refuses_is_said_in_other_words(url: str, db: Db, stage: Stage) -> None:
