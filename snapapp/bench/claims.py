@@ -155,6 +155,7 @@ class Table:
 
     slots = _BATCH
     prefetches = False
+    is_caller = False
 
     def __init__(self) -> None:
         self.jobs: list[Job] = []

@@ -39,6 +39,10 @@ class CannotStart(JobsError):
     """This worker was stopped before, or was made in another process: a new one must be made."""
 
 
+class CannotStop(JobsError):
+    """A job, or its hook, called `stop` of the worker that runs it: that would wait for its own caller."""
+
+
 class LeaseLost(JobsError):
     """The row carries another lease by now, because somebody recovered, cancelled or finished the job. The result of
     this attempt must not be written."""

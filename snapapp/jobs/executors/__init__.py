@@ -23,6 +23,11 @@ class Executor(Protocol):
         """Number of jobs that run or wait for a slot."""
         ...
 
+    @property
+    def is_caller(self) -> bool:
+        """Does the calling thread run jobs of this executor?"""
+        ...
+
     def at_work(self) -> list[Job]:
         """The jobs that slots are running now."""
         ...

@@ -39,6 +39,10 @@ class AsyncExecutor:
         """The id of the loop's thread; 0 before it was started."""
         return self._thread.ident or 0
 
+    @property
+    def is_caller(self) -> bool:
+        return threading.current_thread() is self._thread
+
     def load(self) -> int:
         return self._entered - self._left
 

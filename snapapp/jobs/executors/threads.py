@@ -31,6 +31,10 @@ class ThreadExecutor:
     def load(self) -> int:
         return self._entered - sum(self._left)
 
+    @property
+    def is_caller(self) -> bool:
+        return threading.current_thread() in self._threads
+
     def at_work(self) -> list[Job]:
         return [job for job in self._at_work if job]
 

@@ -14,7 +14,7 @@ from math import isfinite
 from time import monotonic
 
 from snapapp.jobs import events, process_hooks
-from snapapp.jobs.errors import CannotStart, JobInterrupted
+from snapapp.jobs.errors import CannotStart, CannotStop, JobInterrupted
 from snapapp.jobs.model import Finished, Interrupted, Job
 from snapapp.jobs.retry import pause_after
 from snapapp.jobs.rows import costs
@@ -130,9 +130,14 @@ class Worker:
     def stop(self, grace: timedelta | None = None, reason: str = "stopped") -> None:
         """Stops claiming, drains, hands back what still runs, beats a last time, leaves the roster and closes. Returns
         when the worker is stopped, also if another thread stops it. Does nothing in a process that was forked from the
-        worker's: its children and connections are not this process's."""
+        worker's: its children and connections are not this process's. Raises CannotStop in a job of this worker."""
         if self._is_copy:
             return
+        if any(executor.is_caller for executor in self._executors.by_name.values()):
+            raise CannotStop(
+                f"a job cannot stop worker {self.id}, which would wait for it: set an event, and stop the worker where "
+                "it was started; stop_claiming() may be called here"
+            )
         with self._life:
             if self._started:
                 self._stop(grace, reason)

@@ -15,6 +15,7 @@ from snapapp.jobs.process.runtime import Runtime
 from snapapp.jobs.registry import Registry
 from snapapp.jobs.rows import lifecycle
 from snapapp.jobs.worker.wakeup import Listener
+from snapapp.jobs.worker.worker import Worker
 from tests.factory import Db, make_job, row
 from tests.jobs.working import Gate, quick_settings, until, until_status, working
 
@@ -396,6 +397,32 @@ def test_jobs_that_outlast_the_grace_go_back_with_their_attempt(url: str, db: Db
         back = row(db, job_id)
         gate.open.set()
     assert (back.status, back.attempt_count, back.interruptions) == ("PENDING", 0, 1)
+
+
+def test_a_job_that_stops_its_own_worker_is_told_at_once_and_the_worker_goes_on(
+    url: str, db: Db, registry: Registry
+) -> None:
+    """It waited for itself, then failed to join its own thread: half of the worker was left."""
+    workers: list[Worker] = []
+
+    @registry.processor("in.thread")
+    def in_thread(_job: Job) -> None:
+        workers[0].stop()
+
+    @registry.processor("on.loop")
+    async def on_loop(_job: Job) -> None:
+        workers[0].stop()
+
+    @registry.processor("claims.no.more")
+    def claims_no_more(_job: Job) -> None:
+        workers[0].stop_claiming()
+
+    with working(url, registry) as (worker, _):
+        workers.append(worker)
+        for kind in ("in.thread", "on.loop"):
+            said = until_status(db, make_job(db, kind=kind, max_attempts=1), "FAILED").last_error
+            assert said.startswith(f"CannotStop: a job cannot stop worker {worker.id}")
+        until_status(db, make_job(db, kind="claims.no.more"), "COMPLETED")
 
 
 def test_stopping_twice_or_before_the_start_is_fine(url: str, registry: Registry) -> None:
