@@ -6,6 +6,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from time import monotonic
+from typing import Any
 
 from apscheduler.events import (
     EVENT_JOB_EXECUTED,
@@ -17,6 +18,33 @@ from apscheduler.events import (
 from apscheduler.executors.pool import ThreadPoolExecutor
 from apscheduler.jobstores.base import JobLookupError
 from apscheduler.schedulers.background import BackgroundScheduler
+
+_SLEWED = timedelta(seconds=0.1)  # by so much the clock may drift before the plans follow it
+_LOOKS_EVERY = 1.0  # seconds between two looks at the clock, at most; the heartbeat runs as often
+
+
+class _SteadyScheduler(BackgroundScheduler):  # type: ignore[misc]  # APScheduler has no types
+    """APScheduler plans by the host's clock. When that is set, the plans move along with it. Without that, beats would
+    stop for an hour when it is set back by one; set forward, as by a suspend, it would list every run of that time."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self._clock_ahead = _clock_ahead()
+
+    def _process_jobs(self) -> float:
+        """What APScheduler's thread does whenever it wakes. Returns how many seconds it sleeps then."""
+        moved = _clock_ahead() - self._clock_ahead
+        if abs(moved) > _SLEWED:
+            self._clock_ahead += moved
+            for job in self.get_jobs():
+                job.modify(next_run_time=job.next_run_time + moved)
+        sleeps_for = super()._process_jobs()  # None: there is no job
+        return _LOOKS_EVERY if sleeps_for is None else min(sleeps_for, _LOOKS_EVERY)
+
+
+def _clock_ahead() -> timedelta:
+    """How far the host's clock is ahead of one that nobody sets, whose zero is arbitrary."""
+    return datetime.now(UTC) - datetime.fromtimestamp(monotonic(), UTC)
 
 
 class Duties:
@@ -30,7 +58,7 @@ class Duties:
         logging.getLogger("apscheduler.executors").setLevel(logging.ERROR)  # below ERROR it logs every run
         logger = logging.getLogger("snapapp.scheduler")
         logger.setLevel(logging.ERROR)  # below ERROR it logs skipped runs, which are intended
-        self._scheduler = BackgroundScheduler(timezone=UTC, logger=logger)
+        self._scheduler = _SteadyScheduler(timezone=UTC, logger=logger)
         self._on_error = on_error
         self._on_skip: dict[str, Callable[[], None]] = {}
         self._running: set[str] = set()  # written by the duties

@@ -1,0 +1,58 @@
+"""The duties, whatever somebody does to the host's clock."""
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import datetime, timedelta, tzinfo
+
+import pytest
+
+from snapapp.jobs.worker.duties import Duties
+
+OFTEN = timedelta(milliseconds=50)
+
+
+class HostClock(datetime):
+    ahead = timedelta(0)
+
+    @classmethod
+    def now(cls, tz: tzinfo | None = None) -> "HostClock":
+        return super().now(tz) + cls.ahead
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> type[HostClock]:
+    """A clock to set, by `ahead`."""
+    for module in ("apscheduler.schedulers.base", "apscheduler.triggers.interval", "snapapp.jobs.worker.duties"):
+        monkeypatch.setattr(f"{module}.datetime", HostClock)
+    monkeypatch.setattr(HostClock, "ahead", timedelta(0))
+    return HostClock
+
+
+@contextmanager
+def beating() -> Iterator[threading.Semaphore]:
+    """A duty of every 50 ms; released at each of its runs."""
+    beaten = threading.Semaphore(0)
+    duties = Duties(lambda name, error: pytest.fail(f"{name}: {error}"))
+    duties.add("beat", beaten.release, OFTEN)
+    duties.start()
+    try:
+        yield beaten
+    finally:
+        duties.stop()
+
+
+def wait_for(beaten: threading.Semaphore, times: int) -> None:
+    for _ in range(times):
+        assert beaten.acquire(timeout=10)
+
+
+@pytest.mark.parametrize("step", [timedelta(hours=-1), timedelta(hours=1), timedelta(days=4000)])
+def test_duties_go_on_when_the_clock_of_the_host_is_set(clock: type[HostClock], step: timedelta) -> None:
+    """FB1: leases end without beats, and after a step forward APScheduler counted each run of that time."""
+    with beating() as beaten:
+        wait_for(beaten, 2)
+        clock.ahead = step
+        wait_for(beaten, 3)
+        clock.ahead = timedelta(0)
+        wait_for(beaten, 3)
