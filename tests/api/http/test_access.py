@@ -55,6 +55,13 @@ def test_an_address_that_guesses_waits_and_its_neighbours_do_not(guarded: TestCl
     assert asked_from(guarded, "10.0.0.2").status_code == 200
 
 
+def test_a_health_check_helps_nobody_to_guess(guarded: TestClient) -> None:
+    """Anybody may ask, and whoever shows the token is told more."""
+    asked = [asked_from(guarded, "10.0.0.1", "/actuator/readiness", f"{n}") for n in range(2 * WRONG_A_MINUTE + 2)]
+    assert (asked[0].status_code, asked[-1].status_code) == (200, 429)
+    assert "database" in asked_from(guarded, "10.0.0.2", "/actuator/readiness").json()["components"]
+
+
 def test_a_device_whose_token_was_replaced_keeps_nobody_from_working(
     url: str, tmp_path: Path, engine: sqlalchemy.Engine
 ) -> None:
@@ -105,7 +112,10 @@ def test_this_machine_never_waits_and_the_memory_has_an_end() -> None:
         access.was_wrong({"client": ("127.0.0.1", 1)}, None)
         access.was_wrong({"client": (f"10.{number // 65536}.{number // 256 % 256}.{number % 256}", 1)}, None)
     assert access.wait_for({"client": ("127.0.0.1", 1)}) == 0
+    for _ in range(10 * WRONG_A_MINUTE):
+        access.was_wrong({"client": ("10.0.0.1", 1)}, None)
     assert len(access._wrong) <= 10_000
+    assert max(map(len, access._wrong.values())) <= WRONG_A_MINUTE
 
 
 def test_a_reader_sees_everything_and_changes_nothing(url: str, tmp_path: Path, db: Db) -> None:

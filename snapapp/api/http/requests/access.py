@@ -45,9 +45,8 @@ class Access:
     def was_wrong(self, scope: Scope, token: bytes | None) -> None:
         """Counts a wrong token; None is one that is not known, and so differs from all others. The same one again is no
         guess: a device whose token was replaced sends it for days, and others at its address must not wait for that."""
-        self._start_new_minute()
-        whose = counted_as(scope)
-        if not is_here(scope) and (whose in self._wrong or len(self._wrong) < _MOST_ADDRESSES):
+        whose, must_wait = counted_as(scope), self.wait_for(scope) > 0  # more would only fill the memory
+        if not must_wait and not is_here(scope) and (whose in self._wrong or len(self._wrong) < _MOST_ADDRESSES):
             self._wrong[whose].add(object() if token is None else hash(token))
 
     def _start_new_minute(self) -> None:

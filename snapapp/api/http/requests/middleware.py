@@ -75,7 +75,7 @@ class Requests:
                 raise  # a part of the answer is sent: the connection is cut, so that the client notices
         finally:
             exchange.end()
-            if exchange.status == 401 and shows_a_token(scope, headers):
+            if self._keys.refuse(headers) or (exchange.status == 401 and shows_a_token(scope, headers)):
                 self._access.was_wrong(scope, token_shown(scope))
             self._traffic.count(scope, exchange.status or 500, exchange.took())
 

@@ -49,6 +49,11 @@ class Keys:
         roles = [role for token, role in tokens if token is not None and secrets.compare_digest(sent_token, token)]
         return roles[0] if roles else None
 
+    def refuse(self, headers: Mapping[bytes, bytes]) -> bool:
+        """Whether the request has a wrong token. Not every such request is answered with 401: health checks answer
+        anybody, and tell more with the right one."""
+        return self.operator is not None and b"x-internal-token" in headers and self.role_of(headers) is None
+
 
 def may_know(scope: Scope, keys: Keys) -> bool:
     """Whether the client may see reasons, which name hosts, users and paths: on this machine, or with a token."""
