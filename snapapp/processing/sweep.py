@@ -8,7 +8,7 @@ from itertools import chain
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import select, text
+from sqlalchemy import func, select, text
 from sqlalchemy.orm import Session
 
 from snapapp import storage
@@ -50,7 +50,7 @@ def forget(job: Job) -> dict[str, int]:
 def sweep_storage(job: Job) -> dict[str, Any]:
     """Deletes files past their retention, then compares rows and objects and deletes the orphans. No transaction is
     open while the storage is asked."""
-    now, store = datetime.now(UTC), storage.from_settings(child_settings.settings())
+    now, store = _now(job), storage.from_settings(child_settings.settings())
     is_forced = bool(job.payload.get("anyway"))
     _require_own(job, store, take=is_forced)
     with job.connection() as db:
@@ -66,6 +66,14 @@ def sweep_storage(job: Job) -> dict[str, Any]:
             store.delete(key)
         deleted += len(batch)
     return {"deleted": deleted, "missing": comparison.missing, "uploads": store.forget_uploads(now - _YOUNG)}
+
+
+def _now(job: Job) -> datetime:
+    """The earlier one of the times of the database, which dates rows, and of this host, which may date files: where a
+    clock is wrong, nothing is deleted too early."""
+    with job.connection() as db:
+        database_now: datetime = db.execute(select(func.clock_timestamp())).scalar_one()
+    return min(datetime.now(UTC), database_now)
 
 
 _DATABASE = (

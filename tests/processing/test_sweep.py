@@ -1,7 +1,7 @@
 """What the nightly sweep takes, and what it leaves."""
 
 import os
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, timedelta, tzinfo
 from pathlib import Path
 from typing import Any
 from uuid import UUID, uuid4
@@ -230,3 +230,23 @@ def test_files_are_kept_as_long_as_they_are_to_be_and_shared_ones_for_ever(
         assert storage_use.of(own, TENANT).snap_bytes == 2, "what is gone no longer counts"
     assert (record.media_prefix, record.frames, record.frame_count) == (None, [], 0)
     assert record.extras["artefacts"], "what the files were can still be proven"
+
+
+class YearsAhead(datetime):
+    @classmethod
+    def now(cls, tz: tzinfo | None = None) -> "YearsAhead":
+        return super().now(tz) + timedelta(days=1000)
+
+
+def test_a_host_whose_clock_is_ahead_takes_nothing_too_early(
+    swept: Sweep, store: Local, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """FB1: the rows are dated by the database, and its clock says how old they are."""
+    monkeypatch.setenv("SNAPAPP_MEDIA_RETENTION_DAYS", "30")
+    _, prefix = swept.published(store, days=20)
+    in_the_making = f"{keys.of_attempt(uuid4(), 1)}frame_00001.jpg"
+    store.put(in_the_making, b"x")
+    monkeypatch.setattr(sweep, "datetime", YearsAhead)
+    assert swept()["deleted"] == 0
+    assert store.exists(f"{prefix}frame_00001.jpg")
+    assert store.exists(in_the_making)
