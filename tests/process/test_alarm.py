@@ -23,7 +23,7 @@ from snapapp.jobs.doctor import Finding, Severity
 from snapapp.process.alarm import Alarm
 from snapapp.processing import checks
 from snapapp.settings.table import Settings
-from tests.factory import Db, ago, make_job
+from tests.factory import Db, ago, make_job, make_jobs
 from tests.jobs.working import until
 from tests.postgres.clusters import needs_root
 from tests.running import Served
@@ -267,6 +267,22 @@ def test_two_of_one_kind_are_two(tmp_path: Path, url: str, db: Db, receiver: Rec
         db.execute("INSERT INTO job_schedule (name, spec) VALUES (%s, '0 3 * * *')", [name])
         alarm.look()
     assert receiver.begun() == ["SCHEDULE_UNDECLARED"] * 2
+
+
+def test_no_kind_that_fails_is_told_as_over_because_many_others_fail_more(
+    tmp_path: Path, url: str, db: Db, receiver: Receiver
+) -> None:
+    settings = settings_of(tmp_path, receiver)
+    only = ["dead", "repeated", "suspects"]
+    alarm = Alarm(settings, lambda: doctor.examine(url, checks.facts(settings, url), only=only))
+    retried = "INSERT INTO job_history VALUES (date_trunc('minute', now()), 1, %s, 0, 0, 0, %s, '{}', '{}')"
+    for many, kinds in enumerate((["mail.send"], [f"noisy{number}" for number in range(12)]), start=1):
+        for kind in kinds:
+            make_jobs(db, many, "FAILED", kind=kind)
+            make_jobs(db, many, "RETRY_WAIT", kind=kind, gate="alone", losses=2)
+            db.execute(retried, [kind, 3 * many])
+        alarm.look()
+    assert (len(receiver.begun()), receiver.over()) == (3 * 13, [])
 
 
 def test_a_limit_is_one_fault_whatever_it_holds_back(tmp_path: Path, url: str, db: Db, receiver: Receiver) -> None:

@@ -86,7 +86,7 @@ SELECT kind, count(*), min(id), max(losses), bool_or(memory_mb IS NOT NULL) FROM
       WHERE status IN ('PENDING', 'RETRY_WAIT') AND gate = 'alone' LIMIT 1000)
   UNION ALL
     (SELECT id, kind, losses, memory_mb FROM snap_processing_job WHERE status = 'RUNNING' AND losses >= 2 LIMIT 1000)
-) AS suspects GROUP BY kind ORDER BY 2 DESC, 1 LIMIT 10
+) AS suspects GROUP BY kind ORDER BY 2 DESC, 1
 """
 
 
@@ -125,7 +125,7 @@ WITH failing AS MATERIALIZED (
 SELECT failing.*, count(*) FILTER (WHERE status = 'RETRY_WAIT'), max(newest.id),
        mode() WITHIN GROUP (ORDER BY left(split_part(newest.last_error, chr(10), 1), 200))
   FROM failing LEFT JOIN newest USING (kind)
- GROUP BY failing.kind, failing.retried, failing.completed ORDER BY failing.retried DESC LIMIT 10
+ GROUP BY failing.kind, failing.retried, failing.completed ORDER BY failing.retried DESC
 """
 _LEAST = 3
 

@@ -333,7 +333,7 @@ SELECT kind, count(*), sum(count(*)) OVER () = %(newest)s, count(*) FILTER (WHER
        extract(epoch FROM clock_timestamp() - max(finished_at))::float8, max(id)
   FROM (SELECT id, kind, finished_at, last_error FROM snap_processing_job
          WHERE status = 'FAILED' ORDER BY id DESC LIMIT %(newest)s) AS newest
- GROUP BY kind ORDER BY 4 DESC, 2 DESC, kind LIMIT 10
+ GROUP BY kind ORDER BY 4 DESC, 2 DESC, kind
 """
 
 
