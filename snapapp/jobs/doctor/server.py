@@ -170,7 +170,8 @@ def connections(patient: Patient) -> Iterator[Finding]:
     needed = workers * patient.facts.connections
     numbers = {"allowed": allowed, "used": used, "workers": workers, "workersNeed": needed}
     usage = f"{used} of {allowed} connections are in use ({', '.join(names)})"
-    if used > allowed * patient.limits.connections_used:
+    are_short, may_be_short = used > allowed * patient.limits.connections_used, needed > allowed
+    if are_short:
         yield Finding(
             id="CONNECTIONS_SHORT",
             severity=Severity.CRITICAL if used > allowed * 0.95 else Severity.WARNING,
@@ -181,7 +182,7 @@ def connections(patient: Patient) -> Iterator[Finding]:
             paste="SELECT application_name, state, count(*) FROM pg_stat_activity GROUP BY 1, 2 ORDER BY 3 DESC;",
             numbers=numbers,
         )
-    elif needed > allowed:
+    if may_be_short:
         yield Finding(
             id="CONNECTION_BUDGET",
             severity=Severity.WARNING,
@@ -192,7 +193,7 @@ def connections(patient: Patient) -> Iterator[Finding]:
             "max_connections.",
             numbers=numbers,
         )
-    else:
+    if not (are_short or may_be_short):
         yield Finding(
             id="CONNECTIONS",
             saw=f"{usage}; {counted(workers, 'worker', 'workers')} may take {needed}.",

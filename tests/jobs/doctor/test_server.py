@@ -253,6 +253,8 @@ def test_connections_are_counted_against_those_allowed(url: str, db: Db) -> None
     enlist(db)
     budget = the(examine(url, "connections", connections=58), "CONNECTION_BUDGET")
     assert budget.numbers["workersNeed"] == 58
+    both = examine(url, "connections", limits=Limits(connections_used=0.01), connections=58)
+    assert ids(both) == ["CONNECTIONS_SHORT", "CONNECTION_BUDGET"], "neither is over while the other begins"
 
 
 @pytest.mark.parametrize(
