@@ -63,7 +63,10 @@ JOB_ERRORED = _event(
     is_frequent=True,
 )
 JOB_INTERRUPTED = _event(
-    "worker.job.interrupted", _AT_ITS_END, "The worker stops: the job waits again, and the attempt does not count."
+    "worker.job.interrupted",
+    _AT_ITS_END,
+    "The worker stops: the job waits again, and the attempt does not count. A job that had not begun goes back also "
+    "when all slots are busy, and is no log line.",
 )
 JOB_COMPLETED = _event("job.completed", _AT_ITS_END, "The job is COMPLETED, and that is committed.", is_frequent=True)
 JOB_RETRIED = _event("job.retried", f"{_AT_ITS_END} error", "The attempt failed, and another one follows.")

@@ -51,7 +51,7 @@ def families(counts: Counts, pruned: int, spent: Mapping[str, Spent]) -> Iterato
     for name, text, value in [
         ("claimed", "Jobs that this worker took from the queue.", counts.claimed),
         ("snoozed", "Attempts that asked to be run later.", counts.snoozed),
-        ("interrupted", "Jobs handed back because this worker stopped.", counts.interrupted),
+        ("interrupted", "Running jobs handed back because this worker stopped.", counts.interrupted),
         ("lease_lost", "Results that were not written, because the lease was lost.", counts.lost),
         ("recovered", "Jobs that this worker took back from dead workers.", counts.recovered),
         ("pruned", "Finished jobs that were deleted for their age.", pruned),

@@ -121,7 +121,7 @@ class Counts:
     def _count_returns(self, status: Status, batch: Sequence[Finished]) -> None:
         for job, outcome, _ in batch:
             if isinstance(outcome, Interrupted):
-                self.interrupted += 1
+                self.interrupted += job.started_at is not None
             elif status is Status.RETRY_WAIT:
                 self.retried += 1
                 self.by_kind.setdefault(job.kind, Ended()).retried += 1

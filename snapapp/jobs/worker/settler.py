@@ -220,8 +220,10 @@ class Settler:
 
     def _emit_end(self, finished: Finished, status: Status | None) -> None:
         job, outcome, ran_for = finished
-        is_interrupted = isinstance(outcome, Interrupted) and status is Status.PENDING
-        name, level = _INTERRUPTED if is_interrupted else _EVENTS[status]
+        name, level = _EVENTS[status]
+        if isinstance(outcome, Interrupted) and status is Status.PENDING:
+            # what only waited in memory goes back whenever the slots are busy for a second: no news
+            name, level = events.JOB_INTERRUPTED, logging.DEBUG if job.started_at is None else logging.WARNING
         failure = outcome.failure if isinstance(outcome, Retried | Buried) else None
         with tracing.at(job.traceparent):
             self._parts.events.emit(
@@ -246,7 +248,6 @@ _EVENTS: dict[Status | None, tuple[str, int]] = {
     Status.PENDING: (events.JOB_SNOOZED, logging.INFO),
     None: (events.JOB_LOST, logging.WARNING),
 }
-_INTERRUPTED = (events.JOB_INTERRUPTED, logging.WARNING)
 
 
 def _parts(batch: list[Finished]) -> list[_Part]:

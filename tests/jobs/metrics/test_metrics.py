@@ -1,5 +1,6 @@
 """What a worker did as numbers, how full the queues are, and the text that Prometheus reads."""
 
+import logging
 import sys
 import threading
 from collections.abc import Iterator
@@ -36,7 +37,9 @@ READ = "SELECT sum(seq_tup_read + idx_tup_fetch) FROM pg_stat_xact_user_tables W
 
 
 def finished(db: Db, outcome: Outcome, ran_for: float | None = 0.5, *, kind: str = "test") -> Finished:
-    return Finished(running_job(db, kind=kind), outcome, ran_for)
+    job = running_job(db, kind=kind)
+    job.started_at = None if ran_for is None else 1.0
+    return Finished(job, outcome, ran_for)
 
 
 # --- what the worker did ----------------------------------------------------------------------------------------
@@ -127,7 +130,8 @@ def test_a_cancelled_and_an_interrupted_job_are_counted_as_such(url: str, db: Db
         worker.stop(timedelta(seconds=1))
         until_status(db, second, "PENDING")
     assert (worker.counts.cancelled, worker.counts.interrupted) == (1, 1)
-    assert [event.facts["job_id"] for event in heard.all("worker.job.interrupted")] == [second]
+    [interrupted] = heard.all("worker.job.interrupted")
+    assert (interrupted.facts["job_id"], interrupted.level) == (second, logging.WARNING)
 
 
 def test_what_landed_is_counted_once_though_another_of_its_batch_has_to_come_again(url: str, db: Db) -> None:

@@ -1,5 +1,6 @@
 """Jobs of quick kinds wait in memory for a slot, and none waits where no slot comes free."""
 
+import logging
 import threading
 from collections.abc import Iterator
 from datetime import timedelta
@@ -61,7 +62,7 @@ def test_nothing_waits_behind_a_slow_job(url: str, db: Db, registry: Registry) -
 def test_what_waits_behind_a_job_that_hangs_goes_back_with_its_attempt(
     url: str, db: Db, registry: Registry, released: threading.Event
 ) -> None:
-    with working(url, registry, concurrency=1):
+    with working(url, registry, concurrency=1) as (worker, heard):
         teach(db)
         hangs = make_job(db, kind="quick", payload={"hang": True})
         others = make_jobs(db, 20, kind="quick")
@@ -70,6 +71,10 @@ def test_what_waits_behind_a_job_that_hangs_goes_back_with_its_attempt(
             until(lambda: {row(db, each).status for each in others} == {"COMPLETED"}, within=10)
         assert {row(db, each).attempt_count for each in others} == {1}
         assert _is_running(db, hangs)
+        went_back = heard.all("worker.job.interrupted")
+        assert went_back
+        assert {event.level for event in went_back} == {logging.DEBUG}, "no worker stops, and no attempt was cut off"
+        assert worker.counts.interrupted == 0
         released.set()
         until_status(db, hangs, "COMPLETED")
 
