@@ -66,7 +66,7 @@ async def run_async(
     except asyncio.CancelledError as error:
         return judge(job, job.stop or error, processor.wait or wait)
     except TimeoutError as error:
-        late = JobTimeout(f"{job.kind} job {job.id} ran longer than its {timeout:g} s")
+        late = JobTimeout(f"{job.kind} ran longer than its {timeout:g} s")
         is_deadline = job.deadline is not None and monotonic() >= job.deadline
         return judge(job, late if is_deadline else error, processor.wait or wait)
     except BaseException as error:  # noqa: BLE001 - as above

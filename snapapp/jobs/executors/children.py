@@ -130,7 +130,7 @@ class Child(GroupRunner):
             assert self._group
             self._group.allow_data(order.limit_mb)
             self._jobs += 1
-            timeout = JobTimeout(f"{job.kind} job {job.id} was killed at its time limit")
+            timeout = JobTimeout(f"{job.kind} was killed at its time limit")
             dump = partial(self._write_late_report, pipes, job)
             watch = Watch(self._group, job, job.deadline or monotonic(), timeout, order.limit_mb, on_soft_deadline=dump)
             self._group.begin()

@@ -89,7 +89,7 @@ class Command(GroupRunner):
         try:
             group.allow_data(limit_mb)
             talk = _Pipes(group, job)
-            late = JobTimeout(f"{job.kind} job {job.id} was killed at its time limit")
+            late = JobTimeout(f"{job.kind} was killed at its time limit")
             report = partial(_write_late_report, talk, job)
             watch = Watch(
                 group, job, job.deadline or monotonic(), late, limit_mb, first_look=_FIRST_LOOK, on_soft_deadline=report

@@ -174,4 +174,4 @@ class Watchdog:
 
 def _ran_too_long(job: Job) -> JobTimeout:
     allowed = (job.deadline or 0.0) - (job.started_at or 0.0)
-    return JobTimeout(f"{job.kind} job {job.id} ran longer than its {allowed:g} s")
+    return JobTimeout(f"{job.kind} ran longer than its {allowed:g} s")

@@ -12,6 +12,7 @@ from snapapp.jobs.errors import JobTimeout
 from snapapp.jobs.os.processes import children, started
 from snapapp.jobs.registry import Registry
 from snapapp.jobs.rows import lifecycle
+from snapapp.jobs.rows.people import failures
 from tests.factory import Db, row
 from tests.jobs.kinds import crashing
 from tests.jobs.working import until, until_status, working
@@ -21,6 +22,32 @@ def put(db: Db, kind: str, **options: object) -> int:
     job_id = enqueue(db, kind, **options)  # type: ignore[arg-type]
     assert job_id
     return job_id
+
+
+def test_what_ran_too_long_is_one_line_for_each_kind_among_the_failures(url: str, db: Db, registry: Registry) -> None:
+    """/ops and the doctor group dead letters by the first line of their errors."""
+    limit = timedelta(milliseconds=200)
+
+    @registry.processor("thread", timeout=limit)
+    def in_thread(job: Job) -> None:
+        while True:
+            job.raise_if_cancelled()
+            threading.Event().wait(0.01)
+
+    @registry.processor("async", timeout=limit)
+    async def on_loop(job: Job) -> None:
+        await asyncio.sleep(3600)
+
+    @registry.processor("command", timeout=limit, executor="command", command=["sleep", "3600"])
+    def command(job: Job) -> None: ...
+
+    registry.processor("process", timeout=limit, executor="process")(crashing.spin)
+    kinds = ["thread", "async", "command", "process"]
+    with working(url, registry):
+        ids = [put(db, kind, max_attempts=1) for kind in kinds for _ in range(2)]
+        for job_id in ids:
+            until_status(db, job_id, "FAILED")
+    assert {group.kind: group.jobs for group in failures.groups(db).groups} == dict.fromkeys(kinds, 2)
 
 
 # --- async ------------------------------------------------------------------------------------------------------
@@ -47,7 +74,7 @@ def test_a_coroutine_is_stopped_at_its_time_limit(url: str, db: Db, registry: Re
 
     with working(url, registry):
         dead = until_status(db, put(db, "slow", max_attempts=1), "FAILED")
-    assert dead.last_error.startswith("JobTimeout: slow job ")
+    assert dead.last_error.startswith("JobTimeout: slow ran ")
 
 
 def test_a_coroutines_own_timeout_error_is_an_ordinary_failure(url: str, db: Db, registry: Registry) -> None:

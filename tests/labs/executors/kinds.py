@@ -66,7 +66,7 @@ async def doze(job: Job) -> str:
     return "rested"
 
 
-@bad("async.late", "JobTimeout: async.late job", timeout=LATE)
+@bad("async.late", "JobTimeout: async.late ran", timeout=LATE)
 async def oversleep(job: Job) -> None:
     await asyncio.sleep(600)
 

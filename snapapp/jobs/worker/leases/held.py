@@ -78,9 +78,7 @@ class JobChannel:
         if job.stop:
             raise job.stop
         if job.deadline is not None and now > job.deadline:
-            raise JobTimeout(
-                f"{job.kind} job {job.id} ran longer than its {job.deadline - (job.started_at or now):g} s"
-            )
+            raise JobTimeout(f"{job.kind} ran longer than its {job.deadline - (job.started_at or now):g} s")
         if not self._held_jobs.is_sure(job, now):
             raise LeaseLost(f"the lease of job {job.id} has not been confirmed for too long")
 
