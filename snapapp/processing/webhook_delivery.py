@@ -7,6 +7,7 @@ from datetime import timedelta
 from http import HTTPStatus
 from time import time
 from typing import Any
+from urllib.parse import urlsplit
 from uuid import UUID
 
 from snapapp import sources
@@ -40,10 +41,11 @@ def send(job: Job) -> dict[str, Any]:
         except sources.SourceRefused as error:
             raise Permanent(str(error)) from error
         span.tell({"http.request.method": "POST", "http.response.status_code": status})
+    host = urlsplit(url).hostname  # no more of the address: some receivers have a secret in its path
     if status == HTTPStatus.GONE:
-        raise Permanent("the receiver answered 410: it wants no more of this")
+        raise Permanent(f"{host} answered 410: it wants no more of this")
     if not HTTPStatus.OK <= status < HTTPStatus.MULTIPLE_CHOICES:
-        raise sources.SourceUnavailable(sources.Reason.BUSY, f"the receiver answered {status}")
+        raise sources.SourceUnavailable(sources.Reason.BUSY, f"{host} answered {status}")
     return {"sent": True, "status": status}
 
 

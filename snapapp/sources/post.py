@@ -22,6 +22,6 @@ def post(url: str, body: bytes, headers: Mapping[str, str], limits: Limits) -> i
             with connection.getresponse() as response:
                 return response.status  # the body, which may break off or never end, is not read
         except (OSError, http.client.HTTPException) as error:
-            raise SourceUnavailable(Reason.UNREACHABLE, f"{target.shown} did not take it: {error}") from error
+            raise SourceUnavailable(Reason.UNREACHABLE, f"{target.host} did not take it: {error}") from error
         finally:
             connection.close()

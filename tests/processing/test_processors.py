@@ -256,6 +256,21 @@ def test_what_a_receiver_answers_decides_whether_it_is_told_again(
     subscribed(connection, remote, "snap.completed")
     marked(connection, film)
     assert run_due(connection)[1:] == [f"snap.webhook: {status}"]
+    says = connection.exec_driver_sql("SELECT last_error FROM snap_processing_job WHERE kind = 'snap.webhook'").scalar()
+    assert says is None if answer == 200 else f": 127.0.0.1 answered {answer}" in says, "whose receiver it is"
+
+
+def test_a_receiver_that_cannot_be_reached_is_named_without_the_secret_in_its_path(
+    connection: Connection, at_home: Path, remote: Server, film: str
+) -> None:
+    remote.acts["/hook/secret"] = lambda visit: visit.connection.close()
+    with scope(connection, TENANT) as own:
+        webhooks.add(own, TENANT, f"http://127.0.0.1:{remote.port}/hook/secret", ["snap.completed"])
+    marked(connection, film)
+    assert run_due(connection)[1:] == ["snap.webhook: RETRY_WAIT"]
+    says = connection.exec_driver_sql("SELECT last_error FROM snap_processing_job WHERE kind = 'snap.webhook'").scalar()
+    assert says.startswith("SourceUnavailable: 127.0.0.1 did not take it: ")
+    assert "secret" not in says.splitlines()[0]
 
 
 def test_a_receiver_that_says_yes_and_breaks_off_is_not_told_again(
