@@ -16,7 +16,7 @@ from typing import Any, NoReturn
 
 from snapapp.jobs import payloads, process_hooks, tracing
 from snapapp.jobs.context import Within
-from snapapp.jobs.errors import InvalidJob, NoConnection, Permanent, Snooze
+from snapapp.jobs.errors import InvalidJob, JobCancelled, NoConnection, Permanent, Snooze
 from snapapp.jobs.executors import messages
 from snapapp.jobs.model import Failure, Job, describe, to_json
 from snapapp.jobs.os import parentage
@@ -96,9 +96,8 @@ def _answer(request: dict[str, Any], job: Job, pipe: Pipe) -> dict[str, Any]:
     except Snooze as error:
         return {"snooze": error.delay.total_seconds()}
     except BaseException as error:  # noqa: BLE001 - the job fails, and the child takes the next one
-        failure = Failure.of(error)
-        permanent = isinstance(error, Permanent | InvalidJob)
-        return {"failed": {**asdict(failure), "permanent": permanent}}
+        failure, end = asdict(Failure.of(error)), {"permanent": isinstance(error, Permanent | InvalidJob)}
+        return {"failed": failure | end | {"cancelled": isinstance(error, JobCancelled)}}
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ from snapapp.jobs.executors import attempt, late_report, messages
 from snapapp.jobs.executors.process_group import MB, Group, Watch, close_pipes, exceeded, foreign_signal
 from snapapp.jobs.executors.reaper import Guard
 from snapapp.jobs.executors.runners import GroupRunner
-from snapapp.jobs.model import JSON_CAP, Buried, Failure, Job, Outcome, Succeeded
+from snapapp.jobs.model import JSON_CAP, Buried, Failure, Job, Outcome, Stopped, Succeeded
 from snapapp.jobs.os import environment
 from snapapp.jobs.registry import Processor
 from snapapp.jobs.settings import JobsSettings
@@ -320,6 +320,8 @@ def outcome_of(job: Job, answer: dict[str, Any], wait: wait_base, limit_mb: int)
     if failure.error.partition(":")[0] == "MemoryError" and limit_mb:
         error = f"MemoryExceeded: {exceeded(job, 'was refused more memory', limit_mb)}"
         failure = Failure.from_text(error, failure.trace, lacked_memory=True)
+    if report.get("cancelled"):
+        return Stopped(failure)
     return Buried(failure) if report["permanent"] else attempt.failed(job, failure, wait)
 
 

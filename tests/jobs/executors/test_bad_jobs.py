@@ -58,6 +58,12 @@ def test_what_a_child_does_wrong_fails_that_attempt_with_its_reason(db: Db, kind
     assert reason in dead.last_error
 
 
+def test_a_child_cancels_its_own_job_as_a_thread_does(db: Db) -> None:
+    """It was tried again, as after any error."""
+    ended = until_status(db, put(db, "child.cancelled"), "CANCELLED")
+    assert (ended.last_error, ended.attempt_count) == ("JobCancelled: nobody waits for it", 1)
+
+
 @pytest.mark.parametrize("kind", [kind for kind in BAD if kind.startswith("command.")])
 def test_what_a_program_does_wrong_ends_its_attempt_with_its_own_reason(db: Db, kind: str) -> None:
     """R20-R23, R27, R28, R31."""

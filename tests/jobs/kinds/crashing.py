@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from snapapp.jobs import Job, Permanent, Snooze, process_hooks
+from snapapp.jobs.errors import JobCancelled
 from snapapp.jobs.registry import Registry
 
 registry = Registry()
@@ -63,6 +64,11 @@ def broken(job: Job) -> None:
 @registry.processor("child.permanent", executor="process")
 def permanent(job: Job) -> None:
     raise Permanent("unreadable container")
+
+
+@registry.processor("child.cancelled", executor="process")
+def cancelled(job: Job) -> None:
+    raise JobCancelled("nobody waits for it")
 
 
 @registry.processor("child.odd", executor="process")
