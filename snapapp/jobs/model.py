@@ -14,7 +14,16 @@ from uuid import UUID
 
 from typing_extensions import TypeVar
 
-from snapapp.jobs.errors import InvalidJob, JobsError, NoConnection
+from snapapp.jobs.errors import (
+    InvalidJob,
+    JobCancelled,
+    JobInterrupted,
+    JobsError,
+    LeaseLost,
+    NoConnection,
+    Permanent,
+    Snooze,
+)
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
@@ -280,6 +289,17 @@ def describe(error: BaseException) -> str:
     except BaseException as broken:  # noqa: BLE001 - a hostile __str__ may raise anything
         text = f"(its text cannot be read: {_name(broken)})"
     return clean(f"{_name(error)}: {text}" if text else _name(error), TEXT_CAP)
+
+
+def deciding(error: BaseException) -> BaseException:
+    """Of a group, as an asyncio.TaskGroup raises it, the error in it that says what becomes of the job. Any other error
+    comes before a snooze, because a snooze costs no attempt."""
+    if not isinstance(error, BaseExceptionGroup):
+        return error
+    held = [*_held(error)]
+    says = (JobCancelled, JobInterrupted, LeaseLost, Permanent, InvalidJob)
+    decided = next((one for kind in says for one in held if isinstance(one, kind)), error)
+    return held[0] if all(isinstance(one, Snooze) for one in held) else decided
 
 
 def _held(error: BaseException) -> Iterator[BaseException]:

@@ -9,9 +9,10 @@ from hypothesis import strategies as st
 from tenacity import RetryCallState, wait_exception, wait_fixed, wait_random_exponential
 from tenacity.wait import wait_base
 
-from snapapp.jobs import Job
+from snapapp.jobs import Job, Permanent, Snooze
+from snapapp.jobs.errors import JobCancelled, JobInterrupted
 from snapapp.jobs.executors import attempt
-from snapapp.jobs.model import Buried, Retried
+from snapapp.jobs.model import Buried, Failure, Interrupted, Outcome, Retried, Snoozed, Stopped
 from snapapp.jobs.registry import Registry
 from snapapp.jobs.retry import delay_after, pause_after, wait_spread
 from snapapp.jobs.settings import RetrySettings
@@ -97,6 +98,29 @@ def test_any_strategy_of_tenacity_will_do() -> None:
     """R27, W53."""
     assert delay_after(7, wait_fixed(3) + wait_fixed(SECOND)) == timedelta(seconds=4)
     assert delay_after(10**6, wait_random_exponential(max=60)) <= timedelta(seconds=60)
+
+
+@pytest.mark.parametrize(
+    ("held", "outcome"),
+    [
+        ([OSError(), Permanent("no video")], Buried(Failure("Permanent: no video"))),
+        ([ExceptionGroup("inner", [Permanent("no video")])], Buried(Failure("Permanent: no video"))),
+        ([Snooze(SECOND), Snooze(SECOND)], Snoozed(SECOND)),
+        ([Permanent("no video"), JobInterrupted("the worker stops")], Interrupted()),
+        ([JobCancelled("a person"), OSError()], Stopped(Failure("JobCancelled: a person"))),
+    ],
+)
+def test_what_decides_about_a_job_is_heeded_within_a_group_of_errors(
+    db: Db, held: list[Exception], outcome: Outcome
+) -> None:
+    """As an asyncio.TaskGroup raises it: every such job was tried again."""
+    assert attempt.judge(running_job(db), ExceptionGroup("in a TaskGroup", held), wait_fixed(3)) == outcome
+
+
+def test_an_error_beside_a_snooze_costs_the_attempt(db: Db) -> None:
+    """Else a job that fails and snoozes at once would run for ever."""
+    both = ExceptionGroup("in a TaskGroup", [Snooze(SECOND), OSError("the camera is gone")])
+    assert isinstance(attempt.judge(running_job(db), both, wait_fixed(3)), Retried)
 
 
 class PatientWith(wait_base):

@@ -21,6 +21,7 @@ from snapapp.jobs.model import (
     Snoozed,
     Stopped,
     Succeeded,
+    deciding,
     describe,
     to_json,
 )
@@ -83,6 +84,7 @@ def exhausted(job: Job, processor: Processor) -> Outcome:
 
 def judge(job: Job, error: BaseException, wait: wait_base) -> Outcome:
     """Returns the outcome of an attempt that raised this error."""
+    error = deciding(error)
     match error:
         case Snooze():
             return snoozed(error.delay.total_seconds())

@@ -18,7 +18,7 @@ from snapapp.jobs import payloads, process_hooks, tracing
 from snapapp.jobs.context import Within
 from snapapp.jobs.errors import InvalidJob, JobCancelled, NoConnection, Permanent, Snooze
 from snapapp.jobs.executors import messages
-from snapapp.jobs.model import Failure, Job, describe, to_json
+from snapapp.jobs.model import Failure, Job, deciding, describe, to_json
 from snapapp.jobs.os import parentage
 
 
@@ -93,9 +93,10 @@ def _answer(request: dict[str, Any], job: Job, pipe: Pipe) -> dict[str, Any]:
         payloads.fit(job, function)
         result = Within(resolve_name(context), pipe.context).run(job, function) if context else function(job)
         return {"done": None if result is None else to_json(result, what="result")}
-    except Snooze as error:
-        return {"snooze": error.delay.total_seconds()}
-    except BaseException as error:  # noqa: BLE001 - the job fails, and the child takes the next one
+    except BaseException as raised:  # noqa: BLE001 - the job fails, and the child takes the next one
+        error = deciding(raised)
+        if isinstance(error, Snooze):
+            return {"snooze": error.delay.total_seconds()}
         failure, end = asdict(Failure.of(error)), {"permanent": isinstance(error, Permanent | InvalidJob)}
         return {"failed": failure | end | {"cancelled": isinstance(error, JobCancelled)}}
 

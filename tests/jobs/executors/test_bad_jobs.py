@@ -49,6 +49,7 @@ def test_a_bad_job_in_a_child_ends_with_its_own_reason(db: Db, kind: str) -> Non
         ("child.odd", "InvalidJob: the result is not JSON"),
         ("child.giant", "InvalidJob: the result has 50000002 bytes"),
         ("child.permanent", "Permanent: unreadable container"),
+        ("child.tasks", "Permanent: unreadable container"),
     ],
 )
 def test_what_a_child_does_wrong_fails_that_attempt_with_its_reason(db: Db, kind: str, reason: str) -> None:

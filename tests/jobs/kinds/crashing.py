@@ -1,5 +1,6 @@
 """Processors for child processes: a child can only import what stands at the top of a module."""
 
+import asyncio
 import ctypes
 import os
 import subprocess
@@ -69,6 +70,18 @@ def permanent(job: Job) -> None:
 @registry.processor("child.cancelled", executor="process")
 def cancelled(job: Job) -> None:
     raise JobCancelled("nobody waits for it")
+
+
+@registry.processor("child.tasks", executor="process")
+def tasks(job: Job) -> None:
+    async def look() -> None:
+        raise Permanent("unreadable container")
+
+    async def both() -> None:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(look())
+
+    asyncio.run(both())
 
 
 @registry.processor("child.odd", executor="process")
