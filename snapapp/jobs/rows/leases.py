@@ -76,7 +76,11 @@ _LOST = """
        AND CASE WHEN %(worker)s::text IS NOT NULL THEN claimed_by = %(worker)s
                 ELSE lock_expires_at < clock_timestamp()
                      -- after a restart of the server all leases look old: living workers first get time for a beat
-                     AND pg_postmaster_start_time() < clock_timestamp() - %(settled_for)s END
+                     AND pg_postmaster_start_time() < clock_timestamp() - %(settled_for)s
+                     -- and after a step of its clock, by which the caller too was silent for longer than it was
+                     AND (%(caller)s::text IS NULL OR EXISTS (
+                          SELECT FROM job_worker WHERE id = %(caller)s AND beat_at > clock_timestamp() - %(silence)s))
+                END
      ORDER BY id LIMIT %(limit)s FOR NO KEY UPDATE SKIP LOCKED
 """
 # The end of a cancelled job tells its children, and somebody may have locked one. A pooler loses the connection's own
@@ -120,9 +124,13 @@ def recover(
     settled_for: timedelta = timedelta(0),
     limit: int = 1000,
     refused: Refused | None = None,
+    caller: str | None = None,
+    silence: timedelta = timedelta(0),
 ) -> list[int]:
-    """Takes back jobs whose lease has ended. They become due at random times within `spread`, not all at once."""
-    parameters: dict[str, Any] = {"worker": None, "running": None, "besides": []}
+    """Takes back jobs whose lease has ended. They become due at random times within `spread`, not all at once.
+    `caller`: a worker that measured `silence` at most since its last beat; nothing is taken if the database says more:
+    its clock was set."""
+    parameters: dict[str, Any] = {"worker": None, "running": None, "besides": [], "caller": caller, "silence": silence}
     return _take_back(db, parameters | {"spread": spread, "settled_for": settled_for, "limit": limit}, refused)
 
 
@@ -142,6 +150,8 @@ def release(
         "spread": timedelta(0),
         "settled_for": timedelta(0),
         "limit": None,
+        "caller": None,
+        "silence": timedelta(0),
     }
     return _take_back(db, parameters, refused)
 

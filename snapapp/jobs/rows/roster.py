@@ -149,16 +149,19 @@ class BeatAnswer(NamedTuple):
     has_rules: bool  # is there a limit, or a fair queue?
     rules_change: bool  # are there waiting jobs with labels of older rules?
     paused: frozenset[str]  # names of paused queues
+    silent_for: timedelta | None  # since our last beat, by the database's clock; None: there was none
 
 
-NO_ANSWER_YET = BeatAnswer(suspects_wait=False, has_rules=False, rules_change=False, paused=frozenset())
+NO_ANSWER_YET = BeatAnswer(False, False, False, frozenset(), None)
 
 
 # One statement for all, so that an idle worker costs nearly nothing. It inserts our row again if another worker took us
 # for dead and removed it, pings our own channel (so that the listener notices when LISTEN has died), and returns what
 # an idle worker needs to know.
 _BEAT = """
-WITH beaten AS (
+WITH before AS MATERIALIZED (
+    SELECT now() - beat_at AS silent_for FROM job_worker WHERE id = %(id)s
+), beaten AS (
     INSERT INTO job_worker AS member (
         id, name, host, machine, pid, pid_started, queues, kinds, slots, traces, status, note, memory_mb,
         current_jobs, jobs_claimed, jobs_completed, jobs_failed, jobs_retried, jobs_recovered, busy_ms,
@@ -184,7 +187,7 @@ SELECT EXISTS (SELECT FROM snap_processing_job
                 WHERE status IN ('PENDING', 'RETRY_WAIT') AND gate = 'alone' AND next_retry_at <= now()
                   AND kind = ANY (%(kinds)s)),
        job_has_rules(), EXISTS (SELECT FROM job_rule_change),
-       ARRAY(SELECT name FROM job_queue WHERE paused_at IS NOT NULL),
+       ARRAY(SELECT name FROM job_queue WHERE paused_at IS NOT NULL), (SELECT silent_for FROM before),
        pg_notify(%(channel)s, 'ping')
   FROM beaten
 """
@@ -231,8 +234,8 @@ def beat(db: Db, member: Member, report: Report, *, lives_for: timedelta) -> Bea
         "context_failures": counts.context_failures,
         "channel": channel_of(member.id),
     }
-    suspects_wait, has_rules, rules_change, paused, _ = db.execute(_BEAT, parameters).fetchall()[0]
-    return BeatAnswer(suspects_wait, has_rules, rules_change, frozenset(paused))
+    suspects_wait, has_rules, rules_change, paused, silent_for, _ = db.execute(_BEAT, parameters).fetchall()[0]
+    return BeatAnswer(suspects_wait, has_rules, rules_change, frozenset(paused), silent_for)
 
 
 # ORDER BY: workers that start together lock the rows in the same order, so they cannot deadlock. WHERE: a row that

@@ -309,6 +309,9 @@ class Worker:
         except Exception:
             self._recovery.away()
             raise
+        silence = self._silence()
+        if silence and answer.silent_for and answer.silent_for > silence + self.settings.beat_every:
+            self._recovery.away()  # the database's clock was set: until their next beats all leases look ended
         self._beaten_at = sent_at
         self._report_pauses(answer.paused)
         claimer = self._claimer
@@ -318,6 +321,10 @@ class Worker:
             claimer.suspects_wait |= answer.suspects_wait
             self.wake()
 
+    def _silence(self) -> timedelta | None:
+        """Since the last confirmed beat, by our own measure; None: there was none."""
+        return None if self._beaten_at < 0 else timedelta(seconds=monotonic() - self._beaten_at)
+
     def _report_pauses(self, paused: frozenset[str]) -> None:
         before, self._paused = self._paused, paused
         for queue in sorted(paused - before):
@@ -326,7 +333,7 @@ class Worker:
             self.events.emit(events.QUEUE_RESUMED, worker_id=self.id, queue=queue)
 
     def recover(self) -> int:
-        recovered = self._recovery.recover()
+        recovered = self._recovery.recover(self._silence())
         if recovered:
             self._claimer.suspects_wait = True
             self._claimer.bookmarks.look_back_soon()

@@ -103,6 +103,41 @@ def test_a_job_that_runs_for_longer_than_a_lease_keeps_it(url: str, db: Db, regi
     assert (done.attempt_count, done.errors) == (1, [])
 
 
+AN_HOUR_ON = """
+WITH workers AS (
+    UPDATE job_worker SET beat_at = beat_at - interval '1 hour', expires_at = expires_at - interval '1 hour'
+)
+UPDATE snap_processing_job
+   SET locked_at = locked_at - interval '1 hour', lock_expires_at = lock_expires_at - interval '1 hour'
+ WHERE status = 'RUNNING'
+"""
+
+
+def test_when_the_clock_of_the_database_is_set_the_living_keep_their_jobs(url: str, db: Db, registry: Registry) -> None:
+    """FB1, promise 4: all leases look ended until the next beats. As after a suspend of the machine."""
+    gate = Gate()
+    registry.processor("long")(gate)
+    times: dict[str, Any] = {"beat_every": timedelta(seconds=2), "lease_for": timedelta(seconds=61)}
+    with working(url, registry, recover_every=timedelta(hours=1), **times) as (worker, _):
+        job_id = enqueue(db, "long")
+        assert job_id
+        gate.wait_until_entered()
+        worker._duties.stop()  # only the test's own beats: none that was under way when the rows were moved
+        worker._duties.wait_for("heartbeat", timeout=20)
+        make_job(db, "RUNNING", claimed_by="dead", lock_expires_at=ago(seconds=1))
+        until(lambda: worker.recover() == 1)
+        neighbours = make_job(db, "RUNNING", claimed_by="living", lock_expires_at=ago(seconds=-60))
+        db.execute(AN_HOUR_ON)
+        assert worker.recover() == 0, "before its own beat"
+        worker.beat()
+        assert worker.recover() == 0, "before the others' beats"
+        assert row(db, neighbours).status == "RUNNING"
+        until(lambda: worker.recover() == 1)
+        assert row(db, neighbours).status == "RETRY_WAIT"
+        gate.open.set()
+        assert until_status(db, job_id, "COMPLETED").attempt_count == 1
+
+
 def test_at_its_end_a_jobs_lease_is_not_extended_any_more(url: str, db: Db, registry: Registry) -> None:
     """W24, R29: those of others are."""
     gate, short_gate = Gate(), Gate()

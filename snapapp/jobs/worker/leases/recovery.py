@@ -49,20 +49,26 @@ class Recovery:
             others = roster.others(db, self._member.machine, besides=self._member.id, overdue=overdue)
             return sum(self._take_from(db, other) for other in others)
 
-    def recover(self) -> int:
-        """Takes back jobs whose lease has ended. After the database was away all leases look old, so we first wait for
-        one beat, in which living workers extend theirs."""
+    def recover(self, silence: timedelta | None = None) -> int:
+        """Takes back jobs whose lease has ended. After the database was away, or its clock was set, all leases look
+        old, so we first wait for one beat, in which living workers extend theirs. `silence`: since our last beat; None:
+        there was none."""
         recovered = self.recover_neighbours()
         if monotonic() - self._database_back_at < self._settings.beat_every.total_seconds():
             return recovered
         settled_for = self._settings.beat_every + timedelta(seconds=1)
+        caller = None if silence is None else self._member.id
+        silence = (silence or timedelta(0)) + self._settings.beat_every
         with self._database.connection() as db:
-            job_ids = leases_rows.recover(db, settled_for=settled_for, refused=self._report_refused)
+            job_ids = leases_rows.recover(
+                db, settled_for=settled_for, refused=self._report_refused, caller=caller, silence=silence
+            )
         self._report_recovered(job_ids, "lease ended")
         return recovered + len(job_ids)
 
     def away(self) -> None:
-        """Called when the database did not answer: restarts the wait for one beat in `recover`."""
+        """Called when the database did not answer, or its clock was set: restarts the wait for one beat in
+        `recover`."""
         self._database_back_at = monotonic()
 
     def prune(self) -> int:
