@@ -153,7 +153,9 @@ async def _database_error(request: Request, error: sqlalchemy.exc.DBAPIError) ->
             _log.error("A request met a full disk: %s: %s", asked_for(request.scope), full.diag.message_primary)
             return answer(507, "The disk of the database is full: nothing can be written until there is room")
         case psycopg.OperationalError() | psycopg.InterfaceError():
-            _log.warning("A request met no database: %s", asked_for(request.scope))
+            _log.warning(
+                "A request met no database: %s: %s", asked_for(request.scope), " ".join(str(error.orig).split())
+            )
             return answer(503, "The database is away, try again", headers=_COME_BACK)
     raise error
 

@@ -244,6 +244,17 @@ def test_why_a_part_is_down_is_told_to_this_machine_and_to_whoever_has_the_token
             assert "error" in with_token.json()["components"]["database"]
 
 
+def test_why_the_database_was_missed_is_in_the_log_and_not_in_the_answer(tmp_path: Path, caplog: Any) -> None:
+    """It may be away, or have no connection left: whoever is on call has only the log to tell these apart."""
+    away = "postgresql://keeper@127.0.0.1:1/ledger"
+    with served(away, tmp_path, worker_enabled=False, internal_token=TOKEN) as client:
+        answer = client.get("/internal/jobs/1", headers={"X-Internal-Token": TOKEN})
+    assert (answer.status_code, "127.0.0.1" in answer.text) == (503, False)
+    [said] = [record.getMessage() for record in caplog.records if "met no database" in record.getMessage()]
+    assert said.startswith("A request met no database: GET /internal/jobs/1: connection failed: ")
+    assert "\n" not in said
+
+
 def test_a_deadlock_is_not_called_an_absence(client: TestClient, db: Db) -> None:
     db.execute(
         "CREATE FUNCTION meddle() RETURNS trigger LANGUAGE plpgsql AS"
