@@ -219,11 +219,10 @@ def list_my_snaps(
 
 
 @router.get("/{snap_id}", responses=NO_SNAP)
-async def show_snap(begin: Begins, places: Placed, snap_id: SnapId, response: Response) -> SnapWhole:
+def show_snap(begin: Begins, places: Placed, snap_id: SnapId, response: Response) -> SnapWhole:
     """A snap with its job. While it is PENDING ask again, or listen to `/v2/events`. The ETag changes with each
     correction; `PATCH …/subject` takes it as `If-Match`."""
-    # async, because this is the most frequent request, and a plain route uses a second thread to check its answer
-    snap = await run_in_threadpool(marking.read, begin, snap_id)
+    snap = marking.read(begin, snap_id)
     response.headers["ETag"] = _tag(snap)
     return whole_of(snap, places)
 

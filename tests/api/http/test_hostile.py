@@ -295,6 +295,17 @@ def test_requests_that_wait_for_a_connection_leave_a_thread_to_those_who_have_on
         assert Counter(answers) == {200: 50, 404: 50}
 
 
+def test_an_answer_that_waits_for_a_thread_holds_no_row(client: TestClient) -> None:
+    """All forty threads waited for a connection, the connections for the row of one request that had changed it, and
+    that one for a thread to check its answer in."""
+    snap = mark(client)
+    paths = [f"{JOBS}/{snap['job']['jobId']}/", f"/v2/snaps/{snap['snapId']}/"]
+    asked = [path + verb for path in paths for verb in ("cancel", "retry")] * 25
+    with ThreadPoolExecutor(100) as clients:
+        answers = Counter(clients.map(lambda path: client.post(path).status_code, asked))
+    assert 503 not in answers, answers
+
+
 def test_a_row_that_somebody_else_holds_is_a_503_that_says_when_to_come_back(client: TestClient, db: Db) -> None:
     job_id = make_job(db)
     with db.transaction():
