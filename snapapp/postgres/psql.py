@@ -4,6 +4,9 @@ import os
 import signal
 import subprocess
 from collections.abc import Sequence
+from functools import cache
+from tempfile import NamedTemporaryFile
+from typing import IO
 
 from psycopg import ProgrammingError
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
@@ -14,6 +17,7 @@ from snapapp.postgres.binaries import program
 
 # The bundled libtinfo does not look in the folders where Debian keeps the common terminals.
 _TERMINFO = "/etc/terminfo:/lib/terminfo:/usr/lib/terminfo:/usr/share/terminfo"
+_SECRETS = ("sslpassword", "oauth_client_secret")  # besides the password; libpq has no variables for them
 
 
 def psql_argv(url: str) -> list[str]:
@@ -21,11 +25,9 @@ def psql_argv(url: str) -> list[str]:
 
 
 def conninfo(url: str) -> str:
-    """The connection string without the password, because every user of the machine can read the arguments of a
-    process."""
+    """The connection string without secrets, because every user of the machine can read the arguments of a process."""
     parts = _parts(url)
-    parts.pop("password", None)
-    return make_conninfo("", **parts)
+    return make_conninfo("", **{name: parts[name] for name in parts if name not in ("password", *_SECRETS)})
 
 
 def run_psql(url: str, arguments: Sequence[str] = ()) -> int:
@@ -38,10 +40,21 @@ def run_psql(url: str, arguments: Sequence[str] = ()) -> int:
 
 
 def environment(url: str) -> dict[str, str]:
-    """The environment of this process, with the password of the URL if it has one."""
-    password = _parts(url).get("password")
-    secret = {} if password is None else {"PGPASSWORD": str(password)}
+    """The environment of this process, with the secrets of the URL if it has any."""
+    parts = _parts(url)
+    secret = {} if parts.get("password") is None else {"PGPASSWORD": str(parts["password"])}
+    if others := "".join(f"{name}={parts[name]}\n" for name in _SECRETS if parts.get(name)):
+        secret |= {"PGSERVICEFILE": _service(others).name, "PGSERVICE": "snapapp"}
     return {"TERMINFO_DIRS": _TERMINFO} | os.environ | secret
+
+
+@cache
+def _service(options: str) -> IO[str]:
+    """A file from which libpq reads options, for its owner alone; it is gone when this process ends."""
+    file = NamedTemporaryFile("w", prefix="snapapp-", suffix=".conf")  # noqa: SIM115
+    file.write(f"[snapapp]\n{options}")
+    file.flush()
+    return file
 
 
 def _parts(url: str) -> dict[str, str | int | None]:

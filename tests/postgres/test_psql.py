@@ -2,6 +2,7 @@
 
 import os
 import pty
+import re
 import signal
 import subprocess
 import sys
@@ -54,6 +55,15 @@ def test_psql_hides_the_password_of_a_foreign_database() -> None:
     argv = psql_argv("postgresql+psycopg://me:secret@db.example:6432/theirs?sslmode=require")
     assert "secret" not in " ".join(argv)
     assert set(argv[1].split()) == {"user=me", "host=db.example", "port=6432", "dbname=theirs", "sslmode=require"}
+
+
+def test_the_password_of_a_clients_key_is_handed_over_in_a_file(
+    data_dir: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """libpq has no variable for it. Everybody on the machine can read psql's arguments."""
+    with start_server(data_dir, create=False) as started:
+        assert run_psql(started.url + "&sslpassword=a-secret", ["-c", r"\! ps -o args= $PPID; cat $PGSERVICEFILE"]) == 0
+    assert re.fullmatch(r"\S+psql (?!.*secret).+\n\[snapapp\]\nsslpassword=a-secret\n", capfd.readouterr().out)
 
 
 def test_psql_names_a_url_that_is_none() -> None:
