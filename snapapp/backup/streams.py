@@ -12,6 +12,7 @@ from typing import Any, Protocol, Self
 
 from snapapp.backup.errors import BackupError
 from snapapp.backup.manifest import Part
+from snapapp.jobs.os.parentage import ends_with_us
 
 BLOCK = 1 << 20
 
@@ -63,6 +64,7 @@ class Program(io.RawIOBase):
                 stdout=subprocess.PIPE,
                 stderr=self._complaint,
                 env=env,
+                preexec_fn=ends_with_us(),
             )
         except FileNotFoundError as error:
             raise BackupError(f"The program {self._name} is missing: type `apt install {self._name}`.") from error

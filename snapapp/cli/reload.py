@@ -3,16 +3,14 @@ process keeps the embedded PostgreSQL running meanwhile, because its start takes
 
 import logging
 import os
-import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from functools import partial
 from importlib.machinery import PathFinder
 from pathlib import Path
 
 import snapapp
-from snapapp.jobs.os.parentage import die_with
+from snapapp.jobs.os.parentage import ends_with_us
 from snapapp.jobs.os.signals import Signals
 from snapapp.postgres.in_use import in_use
 from snapapp.settings.table import Settings
@@ -39,9 +37,8 @@ def run(settings: Settings) -> int:
 
 
 def _begun() -> subprocess.Popen[bytes]:
-    ends_with_us = partial(die_with, os.getpid(), signal.SIGTERM)  # also if somebody kills this process
     argv = [sys.executable, "-m", "snapapp", "serve"]
-    return subprocess.Popen(argv, env=_GRACE | os.environ, preexec_fn=ends_with_us)
+    return subprocess.Popen(argv, env=_GRACE | os.environ, preexec_fn=ends_with_us())
 
 
 def _wait_for_change(

@@ -10,6 +10,7 @@ from pathlib import Path
 from tempfile import TemporaryFile
 
 from snapapp.errors import PostgresError
+from snapapp.jobs.os.parentage import ends_with_us
 from snapapp.postgres import binaries
 from snapapp.postgres.psql import conninfo, environment, psql_argv
 
@@ -24,7 +25,7 @@ _PARAMETER = b"SET transaction_timeout = 0;\n"
 
 
 def pg_dump(url: str, server: int, *options: str) -> tuple[list[str], dict[str, str]]:
-    """The command line and the environment of pg_dump. The password is in the environment, because every user of the
+    """The command line and the environment of pg_dump. Secrets are in the environment, because every user of the
     machine can read the arguments of a process."""
     return [str(_program_for("pg_dump", server)), *options, "--dbname", conninfo(url)], environment(url)
 
@@ -51,10 +52,15 @@ def _run_script(argv: list[str], url: str) -> None:
     with (
         TemporaryFile() as errors,
         subprocess.Popen(
-            psql, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=errors, env=environment(url)
+            psql,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=errors,
+            env=environment(url),
+            preexec_fn=ends_with_us(),
         ) as reader,
     ):
-        with subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=errors) as writer:
+        with subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=errors, preexec_fn=ends_with_us()) as writer:
             assert writer.stdout
             assert reader.stdin
             with suppress(BrokenPipeError), reader.stdin:  # psql has ended early, and said why
@@ -78,7 +84,9 @@ def _fits(line: str, extensions: Container[str] | None) -> bool:
 
 
 def _run(argv: list[str], url: str) -> str:
-    done = subprocess.run(argv, env=environment(url), capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        argv, env=environment(url), capture_output=True, text=True, check=False, preexec_fn=ends_with_us()
+    )
     if done.returncode:
         raise PostgresError(_failed(done.stderr))
     return done.stdout

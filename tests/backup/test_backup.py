@@ -33,6 +33,7 @@ from tests.backup.conftest import FILES, admin, content, made
 from tests.conftest import OLDEST, needs_oldest, pgbouncer
 from tests.databases import Postgres
 from tests.factory import Db, make_jobs
+from tests.jobs.working import until
 from tests.storage.conftest import Bucket
 
 SNAPS = "INSERT INTO tenant (code, name) VALUES ('north', 'North'), ('south', 'South')"
@@ -490,6 +491,25 @@ def test_the_next_drill_removes_what_a_killed_one_left_and_ends_its_server(
     assert (killed.returncode, server is not None) == (-signal.SIGKILL, True)
     backup.drill(place, None, scratch)
     assert (list(scratch.iterdir()), server and processes.started(server.pid)) == ([], None)
+
+
+@pytest.mark.parametrize(
+    "runs",
+    [
+        pytest.param("streams.Program(argv).read()", id="pg_dump"),
+        pytest.param("dump._run(argv, 'postgresql:///')", id="pg_restore"),
+    ],
+)
+def test_a_program_ends_with_the_command_that_runs_it(tmp_path: Path, runs: str) -> None:
+    """After a kill -9 of `snapapp restore` pg_restore went on, and filled the database that was tried again."""
+    said = tmp_path / "pid"
+    argv = ["sh", "-c", f"echo $$ > {said}.new; mv {said}.new {said}; exec sleep 600"]
+    code = f"from snapapp.backup import streams; from snapapp.postgres import dump; argv = {argv}; {runs}"
+    with subprocess.Popen([sys.executable, "-c", code], cwd=ROOT) as running:
+        until(said.exists)
+        pid = int(said.read_text())
+        running.kill()
+    until(lambda: processes.started(pid) is None)
 
 
 def test_two_drills_at_once_leave_each_other_alone(tmp_path: Path) -> None:

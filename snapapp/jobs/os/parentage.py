@@ -4,8 +4,12 @@ import ctypes
 import os
 import signal
 import sys
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
+# loaded before any fork: another thread might hold the loader's lock
+_LIBC = ctypes.CDLL(None, use_errno=True)
 _PR_SET_PDEATHSIG, _PR_SET_NAME, _PR_SET_CHILD_SUBREAPER = 1, 15, 36
 
 
@@ -15,6 +19,11 @@ def die_with(parent: int, how: signal.Signals = signal.SIGKILL, *, code: int = 1
     _prctl(_PR_SET_PDEATHSIG, how)
     if os.getppid() != parent:
         os._exit(code)
+
+
+def ends_with_us(how: signal.Signals = signal.SIGTERM) -> Callable[[], None]:
+    """`preexec_fn` of a program that is to end when this process does, also if somebody kills it."""
+    return partial(die_with, os.getpid(), how)
 
 
 def adopt() -> None:
@@ -29,4 +38,4 @@ def name(text: str) -> None:
 
 def _prctl(option: int, value: Any) -> None:
     if sys.platform == "linux":
-        ctypes.CDLL(None, use_errno=True).prctl(option, value, 0, 0, 0)
+        _LIBC.prctl(option, value, 0, 0, 0)
