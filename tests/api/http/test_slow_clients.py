@@ -333,6 +333,20 @@ def test_a_body_comes_also_with_an_offer_of_http_2(slow: Slow, framed: bytes, is
             assert (answer.status, answer.read()) == (200, b"12")
 
 
+@pytest.mark.parametrize("before_the_cut", [b"", b"\r\nUpg", b"\r\nUpgrade", b"\r\nUpgrade: h"])
+def test_an_offer_may_come_in_two_packets_or_behind_another_one(slow: Slow, before_the_cut: bytes) -> None:
+    body = b"hello\r\nUpgrade: x"
+    head = b"POST /v2/snaps HTTP/1.1\r\nConnection: upgrade\r\nUpgrade: h2c\r\nContent-Length: %d\r\n\r\n" % len(body)
+    cut = head.index(before_the_cut) + len(before_the_cut)
+    with slow.connect() as connection:
+        connection.sendall((head + body) * 2 + head[:cut])
+        heard = b""
+        for rest, answers in ((b"", 2), (head[cut:] + body, 3)):
+            connection.sendall(rest)
+            while heard.count(b" 200 OK\r\n") < answers or not heard.endswith(b"\r\n\r\n17"):
+                heard += connection.recv(65536) or pytest.fail(f"closed after {heard!r}")
+
+
 # --- how long ---------------------------------------------------------------------------------------------------
 
 

@@ -4,10 +4,10 @@ many, and what ends with a connection. The time limits of a body are in `exchang
 import asyncio
 import json
 import logging
-import re
 import resource
 from typing import Any
 
+from httptools import HttpParserUpgrade, HttpRequestParser
 from starlette.types import ASGIApp
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
@@ -20,9 +20,6 @@ HEAD_WITHIN = 10.0  # seconds from the first byte of a request to the end of its
 HEAD_MOST = 65_536  # bytes; what comes in one piece with their end is not counted
 _HEADERS_MOST = 200
 _WAITING_MOST = 100  # requests that wait behind the one that runs
-# A client may offer another protocol, which is ignored. The parser would take what follows the headers for that one's,
-# and drop the body: so the header gets another name.
-_OFFER = re.compile(rb"(?<=\n)upgrade(?=:)", re.IGNORECASE)
 _DESCRIPTORS = 4096  # as in the service's systemd unit; a shell often allows 1,024
 
 
@@ -36,9 +33,52 @@ def most_open() -> int:
     return wanted // 2
 
 
+class _Parser:
+    """Ignores that a client offers another protocol. The library's parser would take what follows the headers for that
+    one's, and drop the body: so the head is read again, without the offer."""
+
+    def __init__(self, connection: "Connection") -> None:
+        self._connection = connection
+        self._parser = self._new()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._parser, name)
+
+    @property
+    def offers_another_protocol(self) -> bool:
+        return self._parser.should_upgrade() and any(name == b"upgrade" for name, _ in self._connection.headers)
+
+    def feed_data(self, data: bytes) -> None:
+        while True:
+            try:
+                self._parser.feed_data(data)
+                return
+            except HttpParserUpgrade as stopped:
+                if not self.offers_another_protocol:
+                    raise
+                data = self._head_without_offer() + data[stopped.args[0] :]
+                self._parser = self._new()
+
+    def _new(self) -> Any:
+        parser = HttpRequestParser(self._connection)
+        parser.set_dangerous_leniencies(lenient_data_after_close=True)  # as uvicorn does
+        return parser
+
+    def _head_without_offer(self) -> bytes:
+        first = b"%b %b HTTP/%b" % (
+            self._parser.get_method(),
+            self._connection.url,
+            self._parser.get_http_version().encode(),
+        )
+        rest = [name + b": " + value for name, value in self._connection.headers if name != b"upgrade"]
+        return b"\r\n".join([first, *rest, b"", b""])
+
+
 class Connection(HttpToolsProtocol):
     def __init__(self, *parts: Any, **more: Any) -> None:
         super().__init__(*parts, **more)
+        self._reads = _Parser(self)
+        self.parser = self._reads  # type: ignore[assignment]
         # uvicorn would count idle connections too, and refuse every request; the middleware counts the running ones
         self._most, self.limit_concurrency = self.limit_concurrency, None
         self._active_at = self.loop.time()
@@ -58,7 +98,7 @@ class Connection(HttpToolsProtocol):
     def data_received(self, data: bytes) -> None:
         self._active_at = self.loop.time()
         self._beside_body += len(data)
-        super().data_received(data if self._is_in_body else _without_offer(data))
+        super().data_received(data)
         if self._beside_body > HEAD_MOST and not self.transport.is_closing():
             self._refuse(431, f"The headers are larger than {HEAD_MOST} bytes")
         if self.transport.is_closing() or not self._is_answered:
@@ -82,6 +122,8 @@ class Connection(HttpToolsProtocol):
         super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
+        if self._reads.offers_another_protocol:
+            return
         self._is_in_head, self._is_in_body = False, True
         self._forget_the_head()
         super().on_headers_complete()
@@ -91,6 +133,8 @@ class Connection(HttpToolsProtocol):
         super().on_body(body)
 
     def on_message_complete(self) -> None:
+        if self._reads.offers_another_protocol:
+            return
         self._is_in_body = False
         self._beside_body = 0
         super().on_message_complete()
@@ -169,9 +213,3 @@ class Connection(HttpToolsProtocol):
         )
         self.transport.write(head.encode() + body)
         self.transport.close()
-
-
-def _without_offer(data: bytes) -> bytes:
-    """What came with a head, without its offer of another protocol."""
-    head, blank, body = data.partition(b"\r\n\r\n")
-    return _OFFER.sub(b"Ignored", head) + blank + body
