@@ -116,8 +116,9 @@ def _description_of(app: FastAPI) -> dict[str, Any]:
                 "seconds."
             )
         _say_what_the_middleware_does(operation)
-        for parameter in operation.get("parameters", []):
-            parameter["schema"] = _without_null(parameter["schema"])
+        bodies = operation.get("requestBody", {}).get("content", {}).values()
+        for sent in (*operation.get("parameters", []), *bodies):
+            sent["schema"] = _without_null(sent["schema"])
     for model in schemas.values():
         for field in model.get("properties", {}).values():
             field.pop("title", None)  # pydantic makes "Delayms" of delayMs
@@ -126,8 +127,8 @@ def _description_of(app: FastAPI) -> dict[str, Any]:
 
 
 def _without_null(schema: dict[str, Any]) -> dict[str, Any]:
-    """The schema of a parameter without null: pydantic makes an optional parameter nullable, but a query cannot hold
-    null."""
+    """The schema of a parameter or body without null: pydantic makes what is optional nullable. A query cannot hold
+    null, and generators of clients refuse a body that is an object or null."""
     rest = {key: value for key, value in schema.items() if key not in ("anyOf", "title")}
     options = [option for option in schema.get("anyOf", []) if option != {"type": "null"}]
     return {**options[0], **rest} if options else rest
