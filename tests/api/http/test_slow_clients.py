@@ -3,6 +3,7 @@
 import asyncio
 import json
 import logging
+import select
 import socket
 import struct
 import threading
@@ -16,8 +17,9 @@ from fastapi import FastAPI, Request, Response
 from fastapi.responses import StreamingResponse
 
 from snapapp.api.http import errors
-from snapapp.api.http.requests import connections, exchange, middleware
+from snapapp.api.http.requests import body_memory, connections, exchange, middleware
 from snapapp.api.http.requests.access import Access
+from snapapp.api.http.requests.body_memory import BodyMemory
 from snapapp.api.http.requests.exchange import Body
 from snapapp.api.http.requests.middleware import Requests
 from snapapp.api.http.requests.route_counts import Traffic
@@ -307,6 +309,43 @@ def test_who_is_still_sending_reads_why_it_is_refused(slow: Slow, monkeypatch: p
     with slow.connect() as connection:
         connection.sendall(head + b"{")
         assert refusal(rest_of(connection))["status"] == 413
+
+
+# --- how much memory --------------------------------------------------------------------------------------------
+
+
+def test_bodies_that_do_not_end_take_no_more_than_their_memory(slow: Slow, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two hundred of 2 MB took 410 MB."""
+    size = body_memory.FREE + 60_000
+    monkeypatch.setattr(body_memory, "MOST", 100_000)
+    monkeypatch.setattr(exchange, "LINGERS_SILENT", 0.1)
+    large = HEAD.replace(b"10\r\n", b"%d\r\n" % size) + b"x" * (size - 1)
+    with slow.connect() as one, slow.connect() as other, slow.connect() as small:
+        one.sendall(large)
+        other.sendall(large)
+        [refused], _, _ = select.select([one, other], [], [], WITHIN)
+        said = rest_of(refused)
+        assert (refusal(said)["status"], b"retry-after: 5" in said.lower()) == (503, True)
+        small.sendall(HEAD + b"0123456789")
+        assert small.recv(12) == b"HTTP/1.1 200"
+        held = other if refused is one else one
+        for rest in (b"x", large + b"x"):  # when it is answered, the next one has its memory
+            held.sendall(rest)
+            answer = HTTPResponse(held)
+            answer.begin()
+            assert (answer.status, answer.read()) == (200, b"%d" % size)
+
+
+def test_one_client_gets_a_part_of_it() -> None:
+    bodies, (here, one, other) = BodyMemory(), [{"client": (f"{each}", 1)} for each in ("127.0.0.1", "10.0.0.1", "::2")]
+    held = bodies.share_of(one)
+    most = body_memory.FREE + body_memory.MOST_OF_ONE
+    assert [held.grow_to(most), held.grow_to(most + 1)] == [True, False]
+    next_one = bodies.share_of(one)
+    assert [next_one.grow_to(body_memory.FREE), next_one.grow_to(body_memory.FREE + 1)] == [True, False]
+    assert [bodies.share_of(each).grow_to(most) for each in (other, here, here, here)] == [True, True, True, False]
+    held.give_back()
+    assert next_one.grow_to(most)
 
 
 # --- what they offer --------------------------------------------------------------------------------------------

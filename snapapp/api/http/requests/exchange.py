@@ -14,6 +14,7 @@ from typing import Any
 from starlette.exceptions import HTTPException
 from starlette.types import Message, Receive, Scope, Send
 
+from snapapp.api.http.requests.body_memory import Share
 from snapapp.api.http.requests.scopes import is_upload
 from snapapp.jobs.worker.capacity.web_priority import WebPriority
 
@@ -43,10 +44,15 @@ class Running:
 
 @dataclass(frozen=True, slots=True)
 class Body:
-    """What is accepted as the body of a request: at most `most` bytes, and, if `in_time`, not slower than the pace."""
+    """What is accepted as the body of a request: at most `most` bytes, and, if `in_time`, not slower than the pace. An
+    upload goes to the disk as it comes; any other body is held in memory."""
 
     most: int
     in_time: bool
+
+    @property
+    def is_held(self) -> bool:
+        return self.in_time
 
     @classmethod
     def of(cls, scope: Scope, upload_max: int) -> "Body":
@@ -76,6 +82,13 @@ class TooSlow(HTTPException):
         super().__init__(408, "The rest of the body did not come in time", {"Connection": "close"})
 
 
+class TooMuch(HTTPException):
+    """The bodies of all requests, or those of this client, take all the memory that they may."""
+
+    def __init__(self) -> None:
+        super().__init__(503, "Too many large bodies at once, try again", {"Connection": "close", "Retry-After": "5"})
+
+
 class Exchange:
     """One request and its answer."""
 
@@ -87,6 +100,7 @@ class Exchange:
         headers: dict[bytes, bytes],
         *,
         body: Body,
+        share: Share,
         running: Running,
         is_leaving: Callable[[], bool],
     ) -> None:
@@ -98,6 +112,7 @@ class Exchange:
         self._send = send
         self._web_priority = web_priority
         self._body = body
+        self._share = share
         self._running = running
         self._is_leaving = is_leaving
         self._is_whole = False
@@ -116,6 +131,8 @@ class Exchange:
             self._received += len(message.get("body", b""))
             if self._received > self._body.most:
                 raise TooLarge(self._body.most)
+            if self._body.is_held and not self._share.grow_to(self._received):
+                raise TooMuch
             if not message.get("more_body"):
                 self._arrive()  # only now: the worker need not wait for a client that sends slowly
         return message
@@ -174,6 +191,11 @@ class Exchange:
     def took(self) -> float:
         """How long the answer took to its end, or for a stream, which the client ends, to its beginning."""
         return (self._answered or monotonic()) - self.began
+
+    def forget(self) -> None:
+        """Called when nothing of the request is needed any more."""
+        self.end()
+        self._share.give_back()
 
     def end(self) -> None:
         """Called when the answer begins, and when there is none."""

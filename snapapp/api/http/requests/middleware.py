@@ -9,6 +9,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from snapapp.api.http.errors import asked_for, body_of
 from snapapp.api.http.requests.access import Access, is_of_this_machine
+from snapapp.api.http.requests.body_memory import BodyMemory
 from snapapp.api.http.requests.exchange import Body, Exchange, Running, request_id
 from snapapp.api.http.requests.route_counts import Traffic, pattern_of
 from snapapp.api.http.requests.scopes import headers_of, is_internal, path_of_route
@@ -51,6 +52,7 @@ class Requests:
         self._access = access
         self._is_leaving = is_leaving
         self._running = Running()
+        self._bodies = BodyMemory()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -59,7 +61,14 @@ class Requests:
         headers = headers_of(scope)
         body = Body.of(scope, self._upload_max)
         exchange = Exchange(
-            receive, send, self._web_priority, headers, body=body, running=self._running, is_leaving=self._is_leaving
+            receive,
+            send,
+            self._web_priority,
+            headers,
+            body=body,
+            share=self._bodies.share_of(scope),
+            running=self._running,
+            is_leaving=self._is_leaving,
         )
         request_id.set(exchange.id)
         try:
@@ -74,7 +83,7 @@ class Requests:
             else:
                 raise  # a part of the answer is sent: the connection is cut, so that the client notices
         finally:
-            exchange.end()
+            exchange.forget()
             if self._keys.refuse(headers) or (exchange.status == 401 and shows_a_token(scope, headers)):
                 self._access.was_wrong(scope, token_shown(scope))
             self._traffic.count(scope, exchange.status or 500, exchange.took())
