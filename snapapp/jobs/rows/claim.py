@@ -136,7 +136,10 @@ WITH RECURSIVE known AS MATERIALIZED (
 ), claimed AS (
     UPDATE snap_processing_job AS job
        SET status = 'RUNNING', claimed_by = %(worker)s, locked_at = now(), lock_expires_at = now() + %(lease_for)s,
-           lease_seq = lease_seq + 1, attempt_count = attempt_count + 1, started_at = NULL
+           -- The first lease begins at the time. After a failover that lost the last commits, a new job may have the id
+           -- of a lost one that a worker still runs: with leases from 1 on, that worker's result would complete it.
+           lease_seq = CASE lease_seq WHEN 0 THEN (date_part('epoch', now()) * 1000000)::bigint ELSE lease_seq + 1 END,
+           attempt_count = attempt_count + 1, started_at = NULL
      WHERE id = ANY (ARRAY(SELECT id FROM picked WHERE place <= at_most))
     RETURNING id, kind, queue, tenant, priority,
         -- above 64 KiB as text it is fetched later; the size on disk is asked first, so a large one is not even read

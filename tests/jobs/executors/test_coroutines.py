@@ -218,7 +218,7 @@ def test_an_attempt_whose_job_is_claimed_again_by_the_same_worker_is_told_to_sto
     async def wait(job: Job) -> int:
         try:
             begun.set()
-            await asyncio.sleep(3600 if job.lease_seq == 1 else 0)
+            await asyncio.sleep(0 if job.lease_seq == 8 else 3600)
         finally:
             stopped.append(job.stop)
         return job.lease_seq

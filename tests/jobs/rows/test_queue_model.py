@@ -93,9 +93,9 @@ class Model:
             "ever": True,
         }[scope or "live"]
 
-    def claimed(self, worker: str) -> None:
+    def claimed(self, worker: str, lease_seq: int) -> None:
         self.status, self.worker = "RUNNING", worker
-        self.seq, self.attempts = self.seq + 1, self.attempts + 1
+        self.seq, self.attempts = self.seq + 1 if self.seq else lease_seq, self.attempts + 1
         self.started = False
 
     def becomes(self, status: str, *, losses: int = 0, due: bool | None = None, started: bool | None = None) -> None:
@@ -390,7 +390,7 @@ class QueueMachine(RuleBasedStateMachine):
         for job in sorted(jobs, key=lambda job: job.id):
             model = self.jobs[job.id]
             self.claims.append(job)
-            model.claimed(worker)
+            model.claimed(worker, job.lease_seq)
             seen = (job.attempt, job.lease_seq, job.max_attempts)
             assert seen == (model.attempts, model.seq, model.max_attempts)
 

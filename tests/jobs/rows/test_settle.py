@@ -287,6 +287,19 @@ def test_lease_seq_only_rises(db: Db, since: str) -> None:
     assert row(db, held.id).lease_seq == held.lease_seq + steps
 
 
+def test_the_result_of_a_job_that_a_failover_lost_ends_no_newer_job_with_its_id(db: Db) -> None:
+    waiting = make_job(db)
+    [lost] = claimed(db).jobs
+    db.execute("DELETE FROM snap_processing_job")
+    db.execute(
+        "INSERT INTO snap_processing_job (id, kind) OVERRIDING SYSTEM VALUE VALUES (%s, 'test')",
+        [waiting],
+    )
+    [newer] = claimed(db).jobs
+    assert beat(db, lost.lease).lost == {waiting}
+    assert (complete(db, lost), complete(db, newer)) == (set(), {waiting})
+
+
 def test_after_an_uncertain_commit_the_row_says_whether_it_landed(db: Db) -> None:
     """FC13, FE10."""
     completed, retried, recovered, running = (running_job(db, lock_expires_at=hence(minutes=1)) for _ in range(4))

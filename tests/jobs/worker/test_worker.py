@@ -16,7 +16,7 @@ from snapapp.jobs.registry import Registry
 from snapapp.jobs.rows import lifecycle
 from snapapp.jobs.worker.wakeup import Listener
 from snapapp.jobs.worker.worker import Worker
-from tests.factory import Db, make_job, row
+from tests.factory import Db, hence, make_job, row
 from tests.jobs.working import Gate, quick_settings, until, until_status, working
 
 
@@ -121,8 +121,7 @@ def test_a_delayed_job_runs_when_it_is_due_without_another_wake(url: str, db: Db
 @pytest.mark.direct
 def test_a_job_that_is_run_now_wakes_a_worker_that_waits_for_its_time(url: str, db: Db, registry: Registry) -> None:
     registry.processor("later")(lambda job: None)
-    delayed = enqueue(db, "later", delay=timedelta(hours=1))
-    assert delayed
+    delayed = make_job(db, kind="later", next_retry_at=hence(hours=1), lease_seq=2)
     with working(url, registry, poll_delay=timedelta(hours=1)) as (worker, _):
 
         def is_idle() -> bool:
@@ -133,7 +132,7 @@ def test_a_job_that_is_run_now_wakes_a_worker_that_waits_for_its_time(url: str, 
         until(is_idle)  # the next claim is an hour away
         lifecycle.run_now(db, delayed)
         done = until_status(db, delayed, "COMPLETED", within=10)
-    assert (done.attempt_count, done.lease_seq) == (1, 2)
+    assert (done.attempt_count, done.lease_seq) == (1, 4)
 
 
 def test_a_failing_job_comes_again_after_its_delay_and_ends_in_the_dead_letters(
