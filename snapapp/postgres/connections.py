@@ -9,7 +9,7 @@ import sqlalchemy
 from sqlalchemy import Engine, event
 from sqlalchemy.orm import Session
 
-from snapapp.jobs.rows.database import cut, engine_connections, sqlalchemy_url
+from snapapp.jobs.rows.database import cut, engine_connections, leave_read_only_server, sqlalchemy_url
 from snapapp.postgres.database import session
 from snapapp.settings.table import Settings
 
@@ -41,6 +41,7 @@ def web_engine(url: str, settings: Settings) -> Iterator[Engine]:
     )
     lines: set[psycopg.Connection[Any]] = set()
     event.listen(engine, "do_connect", engine_connections(_SETTINGS))
+    event.listen(engine, "handle_error", leave_read_only_server)
     event.listen(engine, "connect", lambda connection, _: lines.add(connection))
     event.listen(engine, "close", lambda connection, _: lines.discard(connection))
     try:

@@ -14,6 +14,7 @@ from snapapp.process.monolith import Monolith
 from snapapp.storage import room_of
 
 _ANSWER_WITHIN = 2.0  # seconds
+_IS_READ_ONLY = "SELECT current_setting('transaction_read_only') = 'on', pg_is_in_recovery()"
 _FRESH_FOR = 0.5  # seconds; many requests at once cost one query
 
 
@@ -96,8 +97,13 @@ class Health:
         try:
             with self._database.connection() as db:
                 began = monotonic()
-                db.execute("SELECT 1")
-                return timedelta(seconds=monotonic() - began)
+                [(is_read_only, is_standby)] = db.execute(_IS_READ_ONLY).fetchall()
+                took = timedelta(seconds=monotonic() - began)
+            if not is_read_only:
+                return took
+            self._database.reset()  # such a session stays read-only
+            why = "it is a standby" if is_standby else "default_transaction_read_only is on"
+            return f"it accepts no writes: {why}"
         except psycopg.Error as error:
             self._database.reset()
             return " ".join(str(error).split()) or type(error).__name__

@@ -139,6 +139,27 @@ def test_a_database_that_goes_away_is_missed_aloud_and_found_again(tmp_path: Pat
         assert served.end() == 0
 
 
+def test_a_read_only_database_is_said_to_be_so_and_written_to_when_it_is_no_longer(
+    url: str, db: Db, serve: Serve
+) -> None:
+    served = serve(url, SNAPAPP_WORKER_ENABLED="false").until_up()
+    job = {"kind": "demo.hello", "payload": {}}
+    until(lambda: served.ask("/internal/jobs", "POST", job).status == 201)
+    db.execute(f"ALTER DATABASE {db.info.dbname} SET default_transaction_read_only = on")
+    db.execute(
+        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+        " WHERE datname = current_database() AND pid <> pg_backend_pid()"
+    )
+    until(lambda: served.ask("/actuator/health").status == 503)
+    database = served.ask("/actuator/health").body["components"]["database"]
+    assert database["error"] == "it accepts no writes: default_transaction_read_only is on"
+    refused = served.ask("/internal/jobs", "POST", job)
+    assert (refused.status, refused.body["message"]) == (503, "The database accepts no writes now, try again")
+    db.execute(f"ALTER DATABASE {db.info.dbname} RESET default_transaction_read_only")
+    until(lambda: served.ask("/actuator/health").status == 200)
+    assert served.ask("/internal/jobs", "POST", job).status == 201
+
+
 # a worker has the same keeper
 @pytest.mark.at_length  # postgres/test_server has a killed server, and a database that goes away is above, in every run
 @pytest.mark.parametrize("command", ["serve", pytest.param("worker", marks=pytest.mark.at_length)])

@@ -48,6 +48,7 @@ def schema(patient: Patient) -> Iterator[Finding]:
 _NAMES = (
     *("fsync", "full_page_writes", "synchronous_commit", "autovacuum", "track_counts", "jit", "shared_buffers"),
     *("max_connections", "idle_in_transaction_session_timeout", "server_version", "server_version_num"),
+    "default_transaction_read_only",
 )
 
 
@@ -58,7 +59,16 @@ def settings(patient: Patient) -> Iterator[Finding]:
     [(database,)] = patient.ask("SELECT pg_database_size(current_database())")
     wrong = [_where_it_stands(patient.db, each, sources) for each in harmful(known, database, patient.limits)]
     yield from wrong
-    if not wrong:
+    [(is_standby,)] = patient.ask("SELECT pg_is_in_recovery()")
+    if is_standby:
+        yield Finding(
+            id="STANDBY",
+            severity=Severity.CRITICAL,
+            saw="This server is a standby: it accepts no writes.",
+            why="Nothing can be enqueued here, and no worker can claim or settle a job.",
+            do="Name the primary in SNAPAPP_DATABASE_URL, or all hosts with target_session_attrs=read-write.",
+        )
+    elif not wrong:
         yield Finding(id="SETTINGS", saw=f"PostgreSQL {known['server_version']}, and no setting of it hurts.")
 
 
@@ -87,6 +97,8 @@ def _where_it_stands(db: psycopg.Connection[Row], finding: Finding, sources: Map
         return finding
     names = {"database": sql.Identifier(db.info.dbname), "role": sql.Identifier(db.info.user), "name": sql.SQL(name)}
     statement = sql.SQL(_STATEMENTS[source]).format(**names).as_string()
+    if name == "default_transaction_read_only":  # it would refuse its own cure
+        statement = f"BEGIN READ WRITE; {statement} COMMIT;"
     return replace(
         finding, do=f"It is set for this {source}: take it back there; new sessions follow.", paste=statement
     )
@@ -122,6 +134,9 @@ def harmful(known: Mapping[str, str], database: int, limits: Limits) -> Iterator
     for name, (severity, why) in _SETTINGS_THAT_LOSE.items():
         if known.get(name) == "off":
             yield _setting(name, "off", severity, why, "on")
+    if known.get("default_transaction_read_only") == "on":
+        why = "Nothing can be enqueued, and no worker can claim or settle a job. Some providers set it for a full disk."
+        yield _setting("default_transaction_read_only", "on", Severity.CRITICAL, why, "off")
     if known.get("jit") == "on":
         why = "Statements as short as ours can be compiled for longer than they run, whenever the planner misjudges."
         yield _setting("jit", "on", Severity.NOTICE, why, "off")

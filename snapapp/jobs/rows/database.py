@@ -154,6 +154,13 @@ def engine_connections(settings: Mapping[str, str]) -> Callable[..., Connection[
     return connect
 
 
+def leave_read_only_server(context: Any) -> None:
+    """For SQLAlchemy's event handle_error: empties the pool. Sessions that are read-only, because another server takes
+    writes now or because somebody set default_transaction_read_only, stay so for as long as they live."""
+    if isinstance(context.original_exception, errors.ReadOnlySqlTransaction):
+        context.is_disconnect = True
+
+
 def _options_of_the_environment() -> str:
     """PGOPTIONS: libpq ignores it when `options` is passed, so we pass it on."""
     return next((each.val or b"" for each in Conninfo.get_defaults() if each.keyword == b"options"), b"").decode()

@@ -8,7 +8,13 @@ import sqlalchemy
 from sqlalchemy import Connection, Engine, event
 from sqlalchemy.pool import PoolResetState
 
-from snapapp.jobs.rows.database import KEEPALIVE, PREPARE_AFTER, engine_connections, sqlalchemy_url
+from snapapp.jobs.rows.database import (
+    KEEPALIVE,
+    PREPARE_AFTER,
+    engine_connections,
+    leave_read_only_server,
+    sqlalchemy_url,
+)
 from snapapp.jobs.settings import JobsSettings
 from snapapp.jobs.worker.connections import BEFORE_EACH_STATEMENT
 
@@ -30,7 +36,7 @@ def job_engine(settings: JobsSettings) -> Engine:
 
 
 def _engine(settings: JobsSettings, name: str, size: int, prepare_threshold: int | None, **options: Any) -> Engine:
-    return sqlalchemy.create_engine(
+    engine = sqlalchemy.create_engine(
         sqlalchemy_url(settings.database_url),
         pool_size=size,
         max_overflow=0,
@@ -40,6 +46,8 @@ def _engine(settings: JobsSettings, name: str, size: int, prepare_threshold: int
         connect_args={**KEEPALIVE, "application_name": f"snapapp {name}", "prepare_threshold": prepare_threshold},
         **options,
     )
+    event.listen(engine, "handle_error", leave_read_only_server)
+    return engine
 
 
 def close(engine: Engine) -> None:

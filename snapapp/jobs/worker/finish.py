@@ -123,5 +123,5 @@ def _decoded(outcome: Succeeded) -> object:
 
 def queue_is_away(error: BaseException) -> bool:
     """An error outside of the hook that is not the job's fault and worth another try: the connection broke, the server
-    is gone, the pool is empty, or another transaction has locked the row."""
+    is gone or read-only, the pool is empty, or another transaction has locked the row."""
     return is_away(error) or waited_in_vain(error)

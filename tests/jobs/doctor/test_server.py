@@ -211,10 +211,24 @@ def test_what_is_pasted_cures_a_setting_where_its_value_stands(url: str, db: Db)
     for each in found:
         if each.paste and "ALTER SYSTEM" not in each.paste:
             db.execute(each.paste)
-    cured = {"SETTING_JIT", "SETTING_SYNCHRONOUS_COMMIT", "SETTING_IDLE_IN_TRANSACTION_SESSION_TIMEOUT"}
+    cured = {
+        "SETTING_JIT",
+        "SETTING_SYNCHRONOUS_COMMIT",
+        "SETTING_IDLE_IN_TRANSACTION_SESSION_TIMEOUT",
+    }
     assert cured.isdisjoint(ids(examine(url, "settings")))
     typed = examine(f"{url}{'&' if '?' in url else '?'}options=-csynchronous_commit%3Doff", "settings")
     assert "It stands in the address" in the(typed, "SETTING_SYNCHRONOUS_COMMIT").do
+
+
+def test_what_is_pasted_lets_a_read_only_database_write_again(url: str, db: Db) -> None:
+    db.execute(f"ALTER DATABASE {db.info.dbname} SET default_transaction_read_only = on")
+    found = the(examine(url, "settings"), "SETTING_DEFAULT_TRANSACTION_READ_ONLY")
+    assert found.severity is Severity.CRITICAL
+    assert found.paste
+    with psycopg.connect(url, autocommit=True) as person:  # whose session is read-only, too
+        person.execute(found.paste.encode())
+    assert found.id not in ids(examine(url, "settings"))
 
 
 def test_a_setting_in_the_servers_command_is_to_be_taken_away_there(db: Db) -> None:
@@ -231,6 +245,7 @@ WELL = {"server_version": "18.1", "server_version_num": "180001", "shared_buffer
     [
         ({}, 0, []),
         ({"server_version": "13.9", "server_version_num": "130009"}, 0, ["SERVER_TOO_OLD"]),
+        ({"default_transaction_read_only": "on"}, 0, ["SETTING_DEFAULT_TRANSACTION_READ_ONLY"]),
         ({"autovacuum": "off", "track_counts": "off"}, 0, ["SETTING_AUTOVACUUM", "SETTING_TRACK_COUNTS"]),
         ({}, 2**31, ["SETTING_SHARED_BUFFERS"]),
         ({"shared_buffers": "65536"}, 2**31, []),

@@ -14,10 +14,12 @@ import psycopg
 import pytest
 
 from snapapp import postgres
-from snapapp.jobs import enqueue_many, events
+from snapapp.jobs import Job, enqueue_many, events
 from snapapp.jobs.registry import Registry
 from snapapp.postgres.migrate import migrate
-from tests.jobs.working import put_effect, until, working
+from tests.factory import Db, scalar
+from tests.jobs.executors.test_executors import put
+from tests.jobs.working import PATIENCE, put_effect, until, until_status, working
 
 CALM: dict[str, Any] = {"beat_every": timedelta(seconds=1), "lease_for": timedelta(seconds=20)}
 
@@ -96,6 +98,28 @@ def test_a_stop_while_the_database_is_away_keeps_to_its_grace(home: Path, regist
             assert not stopper.is_alive()
     with postgres.start(home, create=False) as again, working(again.url, registry, lease_for=timedelta(seconds=2)):
         until(lambda: is_done(again.url), within=60)
+
+
+def test_a_database_that_is_read_only_for_a_while_costs_no_attempt(url: str, db: Db) -> None:
+    """Providers make it so while a disk is full; a session that begins meanwhile stays read-only."""
+    registry, running, may_end = Registry(), threading.Event(), threading.Event()
+
+    @registry.processor("paint", commit=put_effect)
+    def paint(_: Job) -> None:
+        running.set()
+        may_end.wait(PATIENCE)
+
+    db.execute("CREATE TABLE effect (job_id bigint)")
+    with working(url, registry, **CALM) as (_, heard):
+        job_id = put(db, "paint")
+        assert running.wait(PATIENCE)
+        db.execute(f"ALTER DATABASE {db.info.dbname} SET default_transaction_read_only = on")
+        may_end.set()
+        until(lambda: "settle with hook" in [error.facts["doing"] for error in heard.all(events.WORKER_ERROR)])
+        db.execute(f"ALTER DATABASE {db.info.dbname} RESET default_transaction_read_only")
+        done = until_status(db, job_id, "COMPLETED", "RETRY_WAIT")
+    assert (done.status, done.attempt_count) == ("COMPLETED", 1)
+    assert scalar(db, "SELECT count(*) FROM effect") == 1
 
 
 @contextmanager
