@@ -1,8 +1,12 @@
 """ops/linode: what systemd and PostgreSQL make of the files for a box, and whether the numbers fit."""
 
+import ctypes
+import os
 import re
 import shlex
 import shutil
+import subprocess
+import sys
 from datetime import timedelta
 from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
 from pathlib import Path
@@ -103,8 +107,30 @@ def test_a_worker_sees_whether_the_others_of_its_machine_live() -> None:
 def test_what_a_dead_worker_was_running_can_still_be_read_by_the_next_one() -> None:
     """PrivateTmp ends with the process, so temporary files lie in a folder that outlives it."""
     common = unit(LONG_LIVED[0])
-    assert common["Environment"] == [f"TMPDIR=/run/{common['RuntimeDirectory'][0]}"]
+    assert common["Environment"] == [f"TMPDIR=/run/{common['RuntimeDirectory'][0]}", "MALLOC_ARENA_MAX=2"]
     assert common["RuntimeDirectoryPreserve"] == ["yes"]
+
+
+KEPT_BY_THREADS = """
+import ctypes, threading
+libc, together = ctypes.CDLL(None), threading.Barrier(12)
+def allocate():
+    libc.malloc(1000)
+    together.wait()  # of threads that live one after the other, one would inherit the arena of another
+threads = [threading.Thread(target=allocate) for _ in range(12)]
+[thread.start() for thread in threads]
+[thread.join() for thread in threads]
+libc.malloc_stats()  # to stderr: "Arena 0:", "Arena 1:", ...
+"""
+
+
+@pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "malloc_stats"), reason="the C library has no arenas")
+def test_what_one_thread_frees_is_there_for_the_others() -> None:
+    """Each arena keeps what was freed in it. Their number is the services' and not that of cores and threads."""
+    environment = os.environ | dict(each.split("=", 1) for each in unit(LONG_LIVED[0])["Environment"])
+    command = [sys.executable, "-c", KEPT_BY_THREADS]
+    said = subprocess.run(command, env=environment, stderr=subprocess.PIPE, text=True, check=True).stderr
+    assert said.count("Arena ") == 2
 
 
 def test_a_restart_never_changes_the_schema() -> None:
