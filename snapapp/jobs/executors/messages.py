@@ -6,6 +6,8 @@ import os
 import signal
 import struct
 from collections.abc import Iterator
+from datetime import datetime
+from time import monotonic
 from typing import Any
 from uuid import UUID
 
@@ -74,12 +76,17 @@ def fields(job: Job) -> dict[str, Any]:
         "payload_json": (job.payload_json or b"{}").decode(),
         "snap_id": str(job.snap_id) if job.snap_id else None,
         "parents_json": (job.parents_json or b"[]").decode(),
+        "due_at": job.due_at.isoformat() if job.due_at else None,
+        "deadline": None if job.deadline is None else job.deadline - monotonic(),  # another host has another clock
     }
 
 
 def job_of(fields: dict[str, Any], channel: Channel) -> Job:
     """The job of these fields, as the process that runs it sees it."""
+    due_at, seconds_left = fields.get("due_at"), fields.get("deadline")
     decoded = {
+        "due_at": datetime.fromisoformat(due_at) if due_at else None,
+        "deadline": None if seconds_left is None else monotonic() + seconds_left,
         "payload_json": fields["payload_json"].encode(),
         "parents_json": fields["parents_json"].encode(),
         "snap_id": UUID(fields["snap_id"]) if fields["snap_id"] else None,

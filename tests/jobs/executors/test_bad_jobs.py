@@ -2,6 +2,7 @@
 worker for all of them, as in production."""
 
 from collections.abc import Callable, Iterator
+from datetime import datetime, timedelta
 
 import pytest
 
@@ -57,6 +58,13 @@ def test_what_a_child_does_wrong_fails_that_attempt_with_its_reason(db: Db, kind
     dead = until_status(db, put(db, kind, max_attempts=2), "FAILED")
     until_status(db, put(db, "child.echo"), "COMPLETED")
     assert reason in dead.last_error
+
+
+def test_a_child_knows_when_its_job_was_due_and_how_long_it_may_run(db: Db) -> None:
+    """On a thread the job says both; in a child they were None."""
+    ended = until_status(db, put(db, "child.times", timeout=timedelta(minutes=5)), "COMPLETED")
+    assert 0 < ended.result["left"] <= 300
+    assert datetime.fromisoformat(ended.result["due_at"]) == ended.next_retry_at
 
 
 def test_a_child_cancels_its_own_job_as_a_thread_does(db: Db) -> None:

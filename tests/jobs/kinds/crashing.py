@@ -84,6 +84,13 @@ def tasks(job: Job) -> None:
     asyncio.run(both())
 
 
+@registry.processor("child.times", executor="process")
+def times(job: Job) -> dict[str, Any]:
+    assert job.deadline is not None
+    assert job.due_at is not None
+    return {"left": job.deadline - time.monotonic(), "due_at": job.due_at.isoformat()}
+
+
 @registry.processor("child.odd", executor="process")
 def odd(job: Job) -> object:
     return object()
