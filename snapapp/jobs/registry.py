@@ -161,7 +161,7 @@ class Registry:
         how = {option: given[option] for option in given if option not in _WHEN}
 
         def declare(function: F) -> F:
-            its_name = name or f"{function.__module__}.{function.__qualname__}"
+            its_name = name or _full_name(function)
             if scope == "process":
                 routine = a_routine(its_name, every, function)
                 _check_routine(routine, sorted(given))
@@ -252,9 +252,18 @@ def _check_parameters(function: Callable[..., Any], what: str, *given: object) -
         raise InvalidSchedule(f"{_path(function)}: the function of such a schedule {what}") from None
 
 
+def _full_name(function: Callable[..., Any]) -> str:
+    if not hasattr(function, "__qualname__"):
+        raise InvalidSchedule(f"{function!r:.200} has no name of its own: give the schedule one with name=")
+    return f"{function.__module__}.{function.__qualname__}"
+
+
 def _path(function: Callable[..., Any]) -> str:
-    """An object, as a partial, has no name of its own: another one is another function."""
-    return f"{function.__module__}:{getattr(function, '__qualname__', repr(function))}"
+    """An object, as a partial, has no name of its own: another one is another function. A lambda is told from others by
+    its line."""
+    name = getattr(function, "__qualname__", repr(function))
+    line = f" in line {function.__code__.co_firstlineno}" if name.endswith("<lambda>") else ""
+    return f"{function.__module__}:{name}{line}"
 
 
 default = Registry()

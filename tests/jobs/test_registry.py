@@ -14,6 +14,7 @@ from snapapp.jobs import Worker
 from snapapp.jobs.errors import DuplicateProcessor, UnknownKind
 from snapapp.jobs.model import Job
 from snapapp.jobs.registry import Processor, Registry, load
+from snapapp.jobs.schedules.slots import InvalidSchedule
 
 
 def run(job: Job) -> None: ...
@@ -23,6 +24,21 @@ def run_differently(job: Job) -> None: ...
 
 
 async def run_soon(job: Job) -> None: ...
+
+
+def test_two_lambdas_of_one_kind_are_refused() -> None:
+    """The second one replaced the first without a word: both are called <lambda>."""
+    registry = Registry()
+    registry.processor("test")(lambda job: 1)
+    with pytest.raises(DuplicateProcessor, match=r"<lambda> in line \d+ and \S+<lambda> in line \d+"):
+        registry.processor("test")(lambda job: 2)
+
+
+def test_a_schedule_of_a_partial_asks_for_its_name() -> None:
+    registry = Registry()
+    with pytest.raises(InvalidSchedule, match=r"functools.partial\(.+\) has no name of its own: give .* with name="):
+        registry.scheduled(every=timedelta(minutes=1))(partial(run))
+    registry.scheduled(every=timedelta(minutes=1), name="nightly")(partial(run))
 
 
 def test_a_declared_function_stays_what_it_is() -> None:
