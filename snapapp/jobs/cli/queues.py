@@ -1,6 +1,8 @@
 """`queues …` and `workers …`: list them, pause and resume queues."""
 
 from argparse import Namespace
+from collections.abc import Collection
+from difflib import get_close_matches
 
 from snapapp.jobs.amounts import about, ago, local
 from snapapp.jobs.cli.audited import noted, person
@@ -64,9 +66,16 @@ def pause_queue(db: Db, arguments: Namespace) -> int:
 
 
 def pause(db: Db, queue: str, reason: str | None) -> str:
+    with db.transaction():
+        known = overviews.known(db)
     with noted(db, "queue.pause", f"queue {queue}", detail={"reason": reason}):
         overviews.pause(db, queue, reason, by=person())
-    return f"The queue {queue} is paused; what runs goes on."
+    return f"The queue {queue} is paused; what runs goes on." + ("" if queue in known else _unheard_of(queue, known))
+
+
+def _unheard_of(queue: str, known: Collection[str]) -> str:
+    near = get_close_matches(queue, known, 1)
+    return f" No job and no worker has named it before{f'; did you mean {near[0]}?' if near else '.'}"
 
 
 def resume_queue(db: Db, arguments: Namespace) -> int:

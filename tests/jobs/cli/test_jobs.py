@@ -361,6 +361,18 @@ def test_a_queue_is_paused_with_a_reason_and_resumed(call: Call, db: Db) -> None
     assert "mail" in call("jobs", "stats").out
 
 
+def test_a_pause_of_a_queue_that_nothing_has_named_says_so(call: Call, db: Db) -> None:
+    """Who mistyped believed that the queue stood still."""
+    make_job(db, queue="media")
+    for queue, hint in (("meida", "; did you mean media?"), ("elsewhere", ".")):
+        paused = call("queues", "pause", queue)
+        assert (paused.code, paused.out) == (
+            0,
+            f"The queue {queue} is paused; what runs goes on. No job and no worker has named it before{hint}\n",
+        )
+    assert call("queues", "pause", "media").out == "The queue media is paused; what runs goes on.\n"
+
+
 def test_workers_are_listed_with_their_whole_ids(call: Call, db: Db) -> None:
     roster.beat(db, MEMBER, Report(current_jobs=[1]), lives_for=timedelta(minutes=1))
     answer = call("workers", "list")

@@ -292,6 +292,18 @@ def pause(db: Db, queue: str, reason: str | None = None, *, by: str | None = Non
     _run(db, statement, {"queue": queue, "reason": reason, "by": by})
 
 
+_NAMED = """
+SELECT queue FROM job_kind UNION SELECT queue FROM job_schedule UNION SELECT name FROM job_queue
+UNION SELECT unnest(queues) FROM job_worker
+"""
+
+
+def known(db: Db) -> set[str]:
+    """The queues that a kind, a schedule, a worker, a pause or a rule names, and those with unfinished or FAILED jobs.
+    Calls `bend_plans` on the caller's transaction."""
+    return {row[0] for row in _run(db, _NAMED, {})} | {each.queue for each in queues(db, cap=1)}
+
+
 def resume(db: Db, queue: str) -> None:
     _run(db, "SELECT resume_queue(%(queue)s)", {"queue": queue})
 
