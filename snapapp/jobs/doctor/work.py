@@ -361,13 +361,17 @@ def dead_letters(patient: Patient) -> Iterator[Finding]:
 def invariants(patient: Patient) -> Iterator[Finding]:
     rows = patient.ask("SELECT invariant, job_id, what FROM queue_invariants LIMIT 20")
     for invariant, job, what in rows:
+        is_gone = job and invariant == "I10"  # only its log is left, and no command can show it
+        look = f"snapapp jobs show {job}" if job else "SELECT * FROM queue_invariants;"
         yield Finding(
             id="INVARIANT_BROKEN",
             severity=Severity.CRITICAL,
             saw=f"{invariant}: {f'job {job}: ' if job else ''}{one_line(what)}.",
             why="This must never be: rows were changed behind the queue's back, or it has a bug.",
-            do="Keep the rows and report it; `docs/doctor.md` says what each invariant means.",
-            paste=f"snapapp jobs show {job}" if job else "SELECT * FROM queue_invariants;",
+            do="If somebody deleted the job by hand, its log can go, too; else keep the rows and report it."
+            if is_gone
+            else "Keep the rows and report it; `docs/doctor.md` says what each invariant means.",
+            paste=f"DELETE FROM job_log WHERE job_id = {job};" if is_gone else look,  # noqa: S608 - for people to read
             numbers={"invariant": invariant, "job": job},
         )
     if not rows:

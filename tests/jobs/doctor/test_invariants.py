@@ -10,7 +10,7 @@ from psycopg.types.json import Jsonb
 from snapapp.jobs import Job
 from snapapp.jobs.doctor import Severity
 from snapapp.jobs.registry import Registry
-from tests.factory import Db, ago, make_job, scalar, statuses
+from tests.factory import Db, ago, make_job, row, scalar, statuses
 from tests.jobs.doctor.examining import declare, enlist, examine, ids, member, the
 from tests.jobs.working import until, working
 
@@ -43,6 +43,30 @@ def test_a_row_that_must_not_be_is_named(
     assert what in said
     found = the(examine(url, "invariants"), "INVARIANT_BROKEN")
     assert (found.severity, found.paste) == (Severity.CRITICAL, f"snapapp jobs show {job_id}")
+
+
+@pytest.mark.both_servers_at_length
+@pytest.mark.parametrize("gate", ["held", "later"])
+def test_a_job_at_a_gate_that_nobody_opens_is_named(db: Db, gate: str) -> None:
+    """Somebody changed it by hand: no worker looks there without a limit, and explain_job called it the next."""
+    job_id = make_job(db, gate=gate)
+    what = f"its gate is {gate}, and there is no limit and no fair queue that lets it in"
+    assert invariants(db) == [("I3", job_id, what)]
+    db.execute("INSERT INTO job_limit (key_pattern, max_running) VALUES ('kind:other', 1)")
+    assert invariants(db) == []
+    db.execute("DELETE FROM job_limit; DELETE FROM job_rule_change")
+    db.execute("SELECT job_label(ARRAY[%s::bigint])", [job_id])
+    assert invariants(db) == []
+    assert row(db, job_id).gate == "open"
+
+
+def test_the_log_of_a_job_that_somebody_deleted_is_cured_without_the_job(url: str, db: Db) -> None:
+    """The doctor said to look at the job, which no command can show."""
+    db.execute("INSERT INTO job_log (job_id, attempt, message) VALUES (4711, 1, 'hello')")
+    cure = the(examine(url, "invariants"), "INVARIANT_BROKEN").paste
+    assert cure == "DELETE FROM job_log WHERE job_id = 4711;"
+    db.execute(cure)
+    assert ids(examine(url, "invariants")) == ["INVARIANTS"]
 
 
 @pytest.mark.both_servers_at_length

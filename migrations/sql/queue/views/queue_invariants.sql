@@ -36,6 +36,14 @@ SELECT 'I3', job.id, format('it waits for %s parents, of which %s are not over',
  CROSS JOIN LATERAL job_parent_counts(job.id) AS told
  WHERE job.waits_for IS DISTINCT FROM told.open OR told.open = 0
 UNION ALL
+SELECT 'I3', id, format('its gate is %s, and there is no limit and no fair queue that lets it in', gate)
+  FROM (SELECT id, gate FROM snap_processing_job
+         WHERE status IN ('PENDING', 'RETRY_WAIT') AND gate = 'held' AND NOT job_has_rules() LIMIT 1000) AS job
+UNION ALL
+SELECT 'I3', id, format('its gate is %s, and there is no limit and no fair queue that lets it in', gate)
+  FROM (SELECT id, gate FROM snap_processing_job
+         WHERE status IN ('PENDING', 'RETRY_WAIT') AND gate = 'later' AND NOT job_has_rules() LIMIT 1000) AS job
+UNION ALL
 SELECT 'I3', id, 'it ended before it began'
   FROM job WHERE finished_at < started_at - interval '1 second'
 UNION ALL
