@@ -65,7 +65,7 @@ class Conclusion:
                 failures += 1
                 hooks_failed += isinstance(error, finish.HookFailed)
                 self._parts.complain("settle with hook", error)
-                if hooks_failed >= _HOOK_TRIES or (failures >= _HOOK_TRIES and not finish.queue_is_away(error)):
+                if hooks_failed >= _HOOK_TRIES or (failures >= _HOOK_TRIES and not finish.is_worth_another_try(error)):
                     self._drop_hook(finished, error)
                     return
                 self._closed.wait(pause_after(failures))

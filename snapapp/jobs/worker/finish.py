@@ -77,7 +77,7 @@ def settle_with_hook(
             raise
         raise _commit_failed(finished, hook.error, processor.wait or wait) from hook.error
     except BaseException as error:
-        if not is_success or queue_is_away(error):
+        if not is_success or is_worth_another_try(error):
             raise
         raise _commit_failed(finished, error, processor.wait or wait) from error
 
@@ -121,7 +121,7 @@ def _decoded(outcome: Succeeded) -> object:
     return None if outcome.result is None else json.loads(outcome.result)
 
 
-def queue_is_away(error: BaseException) -> bool:
-    """An error outside of the hook that is not the job's fault and worth another try: the connection broke, the server
-    is gone or read-only, the pool is empty, or another transaction has locked the row."""
+def is_worth_another_try(error: BaseException) -> bool:
+    """For an error outside of the hook: is it not the job's fault? The server is away or takes no writes, the pool is
+    empty, or another transaction has locked the row."""
     return is_away(error) or waited_in_vain(error)

@@ -206,7 +206,7 @@ def test_a_pool_without_a_free_connection_is_a_database_that_is_away(url: str) -
     with engine.connect(), pytest.raises(sqlalchemy.exc.TimeoutError) as refused:
         engine.connect()
     engine.dispose()
-    assert finish.queue_is_away(refused.value)
+    assert finish.is_worth_another_try(refused.value)
 
 
 def test_an_attempt_whose_job_is_claimed_again_by_the_same_worker_is_told_to_stop(url: str, db: Db) -> None:

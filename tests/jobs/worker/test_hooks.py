@@ -8,12 +8,13 @@ from typing import Any
 import psycopg
 import pytest
 import sqlalchemy
+from psycopg import sql
 from sqlalchemy import Connection
 
 from snapapp.jobs import Failure, Job, enqueue, enqueue_many, events
 from snapapp.jobs.registry import Registry
 from tests.factory import Db, ago, make_job
-from tests.jobs.working import until, until_status, working
+from tests.jobs.working import Gate, until, until_status, working
 
 
 def make_effects(db: Db) -> None:
@@ -36,6 +37,25 @@ def test_commit_runs_in_the_transaction_that_completes_the_job(url: str, db: Db,
         ids = enqueue_many(db, [{"kind": "paint"}] * 50)
         until(lambda: len(effects(db)) == 50)
     assert effects(db) == [(job_id, "['red']") for job_id in ids]
+
+
+def test_a_result_waits_while_the_server_takes_no_writes(url: str, db: Db, registry: Registry) -> None:
+    """Promise 7: it became a standby, or its disk is nearly full. That is not the job's fault."""
+    make_effects(db)
+    gate = Gate()
+    registry.processor("paint", commit=put_effect, max_attempts=1)(gate)
+    takes_no_writes = sql.SQL("ALTER DATABASE {} SET default_transaction_read_only = {}")
+    database = sql.Identifier(db.info.dbname)
+    with working(url, registry) as (_, heard):
+        job_id = enqueue(db, "paint", max_attempts=1)
+        assert job_id
+        gate.wait_until_entered()
+        db.execute(takes_no_writes.format(database, "on"))
+        gate.open.set()
+        until(lambda: [event for event in heard.all(events.WORKER_ERROR) if "read-only" in event.facts["error"]])
+        db.execute(takes_no_writes.format(database, "off"))
+        done = until_status(db, job_id, "COMPLETED", "FAILED")
+    assert (done.status, done.errors, effects(db)) == ("COMPLETED", [], [(job_id, "None")])
 
 
 def test_a_commit_that_raises_fails_the_attempt_and_leaves_nothing_behind(url: str, db: Db, registry: Registry) -> None:
