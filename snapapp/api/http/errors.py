@@ -149,6 +149,9 @@ async def _database_error(request: Request, error: sqlalchemy.exc.DBAPIError) ->
             return answer(503, "Somebody changed the same rows, try again", headers=_COME_BACK)
         case psycopg.errors.QueryCanceled() | psycopg.errors.LockNotAvailable():
             return answer(503, "The database took too long, try again", headers=_COME_BACK)
+        case psycopg.errors.ReadOnlySqlTransaction():  # it became a standby, or its provider's disk is nearly full
+            _log.warning("A request met a database that takes no writes: %s", asked_for(request.scope))
+            return answer(503, "The database takes no writes at the moment, try again", headers=_COME_BACK)
         case psycopg.errors.DiskFull() as full:  # it may last: no Retry-After
             _log.error("A request met a full disk: %s: %s", asked_for(request.scope), full.diag.message_primary)
             return answer(507, "The disk of the database is full: nothing can be written until there is room")

@@ -11,6 +11,7 @@ from typing import Any
 import psycopg
 import pytest
 from fastapi import FastAPI
+from psycopg import sql
 from starlette.testclient import TestClient
 
 from snapapp.api.http.requests import exchange
@@ -313,6 +314,22 @@ def test_a_row_that_somebody_else_holds_is_a_503_that_says_when_to_come_back(cli
         answer = client.post(f"{JOBS}/{job_id}/cancel")
     assert (answer.status_code, answer.headers["Retry-After"]) == (503, "5")
     assert answer.json()["message"] == "The database took too long, try again"
+
+
+def test_a_database_that_takes_no_writes_is_a_503_and_is_read(client: TestClient, db: Db) -> None:
+    """As a standby, or a managed server whose disk is nearly full."""
+    job_id = make_job(db)
+    takes_no_writes = sql.SQL("ALTER DATABASE {} SET default_transaction_read_only = {}")
+    database = sql.Identifier(db.info.dbname)
+    db.execute(takes_no_writes.format(database, "on"))
+    db.execute(
+        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+        " WHERE datname = current_database() AND pid <> pg_backend_pid()"
+    )
+    answer = client.post(f"{JOBS}/{job_id}/cancel")
+    assert (answer.status_code, answer.headers["Retry-After"]) == (503, "5")
+    assert answer.json()["message"] == "The database takes no writes at the moment, try again"
+    assert client.get(f"{JOBS}/{job_id}").status_code == 200
 
 
 @pytest.mark.parametrize(
