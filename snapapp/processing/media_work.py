@@ -1,24 +1,26 @@
 """What a child process does with a video: it opens the video, has a decoder process decode it, and stores the results.
-A failure that another attempt cannot mend (D8) becomes `Permanent`, in words for the person who marked the moment; any
-other failure is tried again."""
+A failure that another attempt cannot mend (D8) becomes `Permanent`, in words for the person who marked the moment; a
+full disk is waited for; any other failure is tried again."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import timedelta
 from functools import cache
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from snapapp import sources, storage
 from snapapp.errors import Invalid
-from snapapp.jobs import Job, Permanent
+from snapapp.jobs import Job, Permanent, Snooze
 from snapapp.processing import child_settings
 from snapapp.processing.decoder.client import WORK, Decoders, Made, Refused
 from snapapp.processing.decoder.protocol import Garbled
 from snapapp.settings.table import Settings
-from snapapp.storage import NotStored, Storage, keys
+from snapapp.storage import NoRoom, NotStored, Storage, keys
 
 STILLS_MAX = 500  # of a video: some 100 MB, and more than somebody looks at who steps through it
+LOOK_FOR_ROOM_EVERY = timedelta(minutes=1)
 
 DECODERS = Decoders(WORK)  # shared by all jobs of this process
 
@@ -37,19 +39,20 @@ class MediaWork:
     def snap(self, job: Job) -> dict[str, Any]:
         """Makes the evidence of a snap, under a prefix that no other attempt writes to."""
         assert job.snap_id is not None
-        return self._evidence(job, keys.of_attempt(job.snap_id, job.lease_seq))
+        with waiting_for_room(job):
+            return self._evidence(job, keys.of_attempt(job.snap_id, job.lease_seq))
 
     def frames(self, job: Job) -> dict[str, Any]:
         """Makes the evidence of a moment for a request without a snap."""
         return self._evidence(job, f"{job.payload['folder']}{job.lease_seq}/")
 
     def probe(self, job: Job) -> dict[str, Any]:
-        with self._decode("probe", job) as made:
+        with waiting_for_room(job), self._decode("probe", job) as made:
             description: dict[str, Any] = made.told
             return description
 
     def preview(self, job: Job) -> None:
-        with self._decode("preview", job) as made:
+        with waiting_for_room(job), self._decode("preview", job) as made:
             self.storage.put(job.payload["key"], made.content("preview.mp4"))
 
     def still(self, job: Job) -> None:
@@ -104,6 +107,18 @@ def marking_permanent_failures() -> Iterator[None]:
         raise Permanent("The video's file is no longer there: upload it again") from error
     except (Refused, sources.SourceRefused, Invalid) as error:
         raise Permanent(str(error)) from error
+
+
+@contextmanager
+def waiting_for_room(job: Job) -> Iterator[None]:
+    """Lets the job wait, for as long as it takes, until somebody has made room on the disk: no attempt counts."""
+    try:
+        yield
+    except (NoRoom, sources.SourceUnavailable) as error:
+        if isinstance(error, sources.SourceUnavailable) and error.reason is not sources.Reason.NO_ROOM:
+            raise
+        job.log(f"{error}: it waits until there is room")
+        raise Snooze(LOOK_FOR_ROOM_EVERY) from error
 
 
 def evidence_of(made: Made, prefix: str) -> dict[str, Any]:

@@ -134,7 +134,9 @@ def _needing_room() -> Iterator[None]:
     except OSError as error:
         if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
             raise
-        raise SourceUnavailable(Reason.NO_ROOM, "There is no room on our disk to fetch the video.") from error
+        raise SourceUnavailable(
+            Reason.NO_ROOM, "There is no room on our disk, that of SNAPAPP_DATA_DIR, to fetch the video."
+        ) from error
 
 
 def _write(descriptor: int, record: bytes, offset: int) -> None:

@@ -1,4 +1,6 @@
-"""Whether the disk has room for more. Below the floor of free space only new heavy work is refused."""
+"""Whether the disk of SNAPAPP_DATA_DIR has room for more. Below the floor of free space only new heavy work is refused.
+
+Messages name the setting and no folder, because tenants read them too."""
 
 import errno
 import shutil
@@ -30,11 +32,11 @@ class Room:
         try:
             free = self.free_mb()
         except OSError as error:
-            return f"The disk cannot be looked at: {error.strerror}"
+            return f"The disk of SNAPAPP_DATA_DIR cannot be looked at: {error.strerror}"
         if free - wanted_bytes // MB >= self.floor_mb:
             return None
         wanted = f" and {wanted_bytes // MB} MB are wanted" if wanted_bytes else ""
-        return f"The disk has {free} MB free{wanted}; {self.floor_mb} MB must stay free"
+        return f"The disk of SNAPAPP_DATA_DIR has {free} MB free{wanted}; {self.floor_mb} MB must stay free"
 
     def require(self, wanted_bytes: int = 0) -> None:
         if refusal := self.refusal(wanted_bytes):
@@ -48,5 +50,5 @@ def full_disk_as_no_room() -> Iterator[None]:
         yield
     except OSError as error:
         if error.errno in _FULL:
-            raise NoRoom(f"The disk is full: {error.strerror}") from error
+            raise NoRoom(f"The disk of SNAPAPP_DATA_DIR is full: {error.strerror}") from error
         raise

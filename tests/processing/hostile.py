@@ -41,6 +41,10 @@ def names(order: dict[str, Any], channels: Any) -> Any:
     return order["made"]
 
 
+def fills(order: dict[str, Any], channels: HasLine) -> None:
+    raise OSError(28, "No space left on device")
+
+
 def dies(order: dict[str, Any], channels: HasLine) -> None:
     ctypes.string_at(0)
 

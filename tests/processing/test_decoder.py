@@ -5,6 +5,7 @@ import json
 import os
 import re
 import resource
+import shutil
 import signal
 import socket
 import subprocess
@@ -12,6 +13,7 @@ import traceback
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import psycopg.conninfo
@@ -25,6 +27,7 @@ from snapapp.processing.decoder.client import DecoderDied, DecoderFailed, Decode
 from snapapp.processing.decoder.protocol import Garbled
 from snapapp.processing.decoder.sandbox import LARGEST_FILE
 from snapapp.settings.table import Settings
+from snapapp.storage import NoRoom
 from tests.factory import Db
 from tests.jobs.executors.test_executors import put
 from tests.jobs.executors.test_late_report import box_of
@@ -187,6 +190,17 @@ def run(decoders: Decoders, scratch: Path, do: str, order: dict[str, Any], video
 def test_files_that_cannot_be_are_refused(decoders: Decoders, tmp_path: Path, files: dict[str, Any]) -> None:
     with pytest.raises(Garbled, match="file"):
         run(decoders, tmp_path, "names", {"files": files, "made": None})
+
+
+def test_want_of_room_is_believed_only_where_the_disk_is_nearly_full(
+    decoders: Decoders, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A job without room waits without an attempt, and a video that has taken its decoder over could have it do so for
+    ever."""
+    for free, error in ((1 << 30, DecoderFailed), (1 << 20, NoRoom)):
+        monkeypatch.setattr(shutil, "disk_usage", lambda _, free=free: SimpleNamespace(free=free))
+        with pytest.raises(error, match="No space left"):
+            run(decoders, tmp_path, "fills", {})
 
 
 EVIDENCE: dict[str, Any] = {

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from sqlalchemy import Connection
@@ -23,7 +24,8 @@ from snapapp.postgres import database
 from snapapp.postgres.database import scope
 from snapapp.processing import ends, media_work
 from snapapp.processing.queue import QUEUE
-from snapapp.storage import keys
+from snapapp.sources import Reason, SourceUnavailable
+from snapapp.storage import Local, NoRoom, keys
 from tests.domain.making import make_snap, subject
 from tests.media import material
 from tests.sources.server import Film, Server, Visit
@@ -90,6 +92,24 @@ def test_a_busy_server_is_asked_again(connection: Connection, at_home: Path, rem
     make_due(connection, waiting.job.id)
     assert run_due(connection) == ["snap.process: COMPLETED"]
     assert now(connection, snap).error is None
+
+
+@pytest.mark.parametrize(
+    "full", [NoRoom("The disk is full"), SourceUnavailable(Reason.NO_ROOM, "There is no room on our disk")]
+)
+def test_a_full_disk_is_waited_for_and_costs_no_attempt(
+    connection: Connection, at_home: Path, film: str, monkeypatch: pytest.MonkeyPatch, full: Exception
+) -> None:
+    """It was FAILED after three attempts, within a minute."""
+    with monkeypatch.context() as patch:
+        patch.setattr(Local, "put", Mock(side_effect=full))
+        snap = marked(connection, film)
+        assert run_due(connection) == ["snap.process: PENDING"]
+    waiting = now(connection, snap).job
+    assert waiting
+    assert waiting.attempts == 0
+    make_due(connection, waiting.id)
+    assert run_due(connection) == ["snap.process: COMPLETED"]
 
 
 def test_a_snap_that_was_deleted_meanwhile_publishes_nothing(

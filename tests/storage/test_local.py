@@ -189,7 +189,7 @@ def test_a_write_that_the_system_refuses_for_want_of_room_leaves_nothing(tmp_pat
     """T15, in a process of its own, whose files may not grow."""
     ran = subprocess.run([sys.executable, "-c", FILL, str(tmp_path)], capture_output=True, text=True, check=True)
     said, files = ran.stdout.splitlines()
-    assert said.startswith("no room: The disk is full")
+    assert said.startswith("no room: The disk of SNAPAPP_DATA_DIR is full")
     assert files == "[]"
 
 

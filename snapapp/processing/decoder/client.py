@@ -4,6 +4,7 @@ video may have taken it over."""
 import os
 import re
 import resource
+import shutil
 import signal
 import socket
 import subprocess
@@ -22,11 +23,13 @@ from snapapp.jobs import process_hooks
 from snapapp.jobs.executors.process_group import foreign_signal
 from snapapp.jobs.os import environment
 from snapapp.processing.decoder import protocol
+from snapapp.storage import NoRoom, full_disk_as_no_room
 
 WORK = "snapapp.processing.decoder.work"
 _NAME = re.compile(r"[a-z]+(_[0-9]{5})?\.(jpg|png|mp4)")
 _MOST_FILES = 1000
 _LARGEST_PICTURE = 64 << 20  # bytes: a picture is read into memory
+_SCARCE = 64 << 20  # bytes of free disk above which nobody can have lacked room: a video might say so for ever
 _LAST_WORDS = 2000  # bytes of a dead decoder's stderr in the error
 _TEXT, _STEP = 4000, 100  # characters
 
@@ -119,9 +122,10 @@ class Decoders:
     def run(self, do: str, order: dict[str, Any], video: BinaryIO, scratch: Path, progress: Progress) -> Iterator[Made]:
         """Has a decoder carry out an order. `do` is `module:function`, of a module that the fork server has
         imported."""
-        scratch.mkdir(parents=True, exist_ok=True, mode=0o700)
         with ExitStack() as stack:
-            words, pictures, film = (stack.enter_context(tempfile.TemporaryFile(dir=scratch)) for _ in range(3))
+            with full_disk_as_no_room():
+                scratch.mkdir(parents=True, exist_ok=True, mode=0o700)
+                words, pictures, film = (stack.enter_context(tempfile.TemporaryFile(dir=scratch)) for _ in range(3))
             descriptor = _descriptor(video)
             stacks = words.fileno() if process_hooks.stacks is None else process_hooks.stacks
             files = [words.fileno(), stacks, pictures.fileno(), film.fileno()]
@@ -228,6 +232,8 @@ def _result_of(answer: dict[str, Any], pictures: BinaryIO, film: BinaryIO) -> Ma
         error, trace = str(answer["failed"])[:_TEXT], str(answer.get("trace"))[:_TEXT]
         if answer.get("lacked_memory"):
             raise OutOfMemory(error) from MemoryError(trace)
+        if answer.get("lacked_room") and shutil.disk_usage(pictures.fileno()).free < _SCARCE:
+            raise NoRoom(f"The disk of SNAPAPP_DATA_DIR is full: {error}")
         raise DecoderFailed(error) from _Inside(trace)
     length = os.fstat(pictures.fileno()).st_size
     files = dict(answer["files"])

@@ -1,5 +1,6 @@
 """The life of a decoder: it takes the files that it was handed, shuts itself in, carries out one order and ends."""
 
+import errno
 import faulthandler
 import os
 import signal
@@ -14,6 +15,7 @@ from snapapp.media import OutOfMemory, Unusable
 from snapapp.processing.decoder import protocol, sandbox
 
 _BLOCK = 128 * 1024
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 _LONGEST = 4000  # characters of an error or a traceback
 
 
@@ -143,4 +145,5 @@ def _answer(order: dict[str, Any], channels: Channels) -> dict[str, Any]:
             "failed": f"{type(error).__name__}: {error}"[:_LONGEST],
             "trace": "".join(traceback.format_tb(error.__traceback__))[-_LONGEST:],
             "lacked_memory": isinstance(error, MemoryError | OutOfMemory),
+            "lacked_room": isinstance(error, OSError) and error.errno in _NO_ROOM,
         }

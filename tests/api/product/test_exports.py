@@ -61,7 +61,8 @@ def test_a_full_disk_is_said_before_the_first_byte(client: TestClient, monkeypat
     mark(client)
     for form in ("csv", "json", "zip"):
         answer = client.get(EXPORT, params={"format": form})
-        assert (answer.status_code, answer.json()["message"]) == (507, "The disk is full: No space left on device")
+        why = "The disk of SNAPAPP_DATA_DIR is full: No space left on device"
+        assert (answer.status_code, answer.json()["message"]) == (507, why)
 
 
 def test_a_client_that_takes_nothing_is_cut(

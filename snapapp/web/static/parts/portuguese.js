@@ -273,7 +273,7 @@ export const OF_THE_SERVER = [
   [/^The disk of the database is full.*/, "O disco do banco de dados está cheio: nada pode ser gravado até que haja espaço"],
   [/^Too many requests at once.*/, "Há pedidos demais ao mesmo tempo: tente de novo"],
   [/^The rest of the body did not come in time.*/, "O envio parou no meio: tente de novo"],
-  [/^The disk is nearly full.*|^.*storage are used up.*/, "Não há mais espaço: exclua vídeos ou momentos"],
+  [/^The disk of SNAPAPP_DATA_DIR .*|^.*storage are used up.*/, "Não há mais espaço: exclua vídeos ou momentos"],
   [/^Video cannot be deleted.*/, "O vídeo não pode ser excluído: ainda há momentos dele"],
   [/^Snap was shared and cannot be changed.*/, "Foi compartilhado e não pode mais ser mudado"],
   [/^Invalid assinatura API token.*/, "Token inválido"],
