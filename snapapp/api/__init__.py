@@ -14,6 +14,7 @@ from snapapp.api.internal.actuator import health, metrics, observability
 from snapapp.api.internal.jobs import adding, costs, failures, kinds, live, looking, many, one, relatives
 from snapapp.api.product import events, exports, frames, operators, public, sessions, shares, snaps, templates, webhooks
 from snapapp.api.product.pages import gallery, operator, people, sign_in
+from snapapp.api.product.pages.page import nothing_there
 from snapapp.api.product.videos import remote_videos, resumable_uploads, uploads, videos
 
 _TO_FIND = (exports, snaps, shares, uploads, resumable_uploads, remote_videos, videos, templates)
@@ -54,6 +55,7 @@ def add_routes(app: FastAPI) -> None:
         app.add_api_route(path, _refuse, methods=methods, include_in_schema=False)
     for noun in nouns:
         app.routes.extend(noun.router.routes)
+    app.add_exception_handler(404, nothing_there)  # type: ignore[arg-type]  # starlette types it for Exception
     app.routes.extend(_Head(route) for route in routes if _answers_json(route))
 
 

@@ -12,6 +12,7 @@ from fastapi.responses import HTMLResponse, RedirectResponse
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from snapapp.api.http import cookies
+from snapapp.api.http.errors import answer
 from snapapp.api.http.tenancy import Claim, Claimed, begun, comes_from_elsewhere
 from snapapp.api.product.pages.language import COOKIE, Language, language_of
 from snapapp.domain.rules import rights
@@ -61,6 +62,14 @@ def answered(
         return RedirectResponse(f"/sign-in?{urlencode({'next': _address(request)})}", 303)
     except (NotFound, Invalid):
         return shown(request, t, "missing.html", 404, what=t("There is no such moment."))
+
+
+async def nothing_there(request: Request, error: HTTPException) -> Response:
+    """Answers a browser at an address that is none with a page, and everybody else as any error."""
+    if error.detail != "Not Found" or "text/html" not in request.headers.get("Accept", ""):
+        return answer(404, str(error.detail), headers=error.headers)
+    t = language_of(request, chosen=request.cookies.get(COOKIE))
+    return shown(request, t, "missing.html", 404, what=t("There is no such page."))
 
 
 def _address(request: Request) -> str:
