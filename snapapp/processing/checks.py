@@ -6,9 +6,10 @@ from functools import lru_cache
 from snapapp.backup import check as backups
 from snapapp.jobs.doctor.finding import Check, Facts
 from snapapp.postgres import database, schema
-from snapapp.processing import compute_check
+from snapapp.processing import compute_check, disk_check
 from snapapp.processing.decoder import check as decoders
 from snapapp.settings.table import Settings
+from snapapp.storage import room_of
 
 
 @lru_cache(maxsize=1)
@@ -25,6 +26,10 @@ def facts(settings: Settings, url: str) -> Facts:
 
 
 def of(settings: Settings) -> Mapping[str, Check]:
-    product = {backups.NAME: backups.check_of(settings), decoders.NAME: decoders.check} if settings.has_product else {}
+    product: dict[str, Check] = {
+        backups.NAME: backups.check_of(settings),
+        decoders.NAME: decoders.check,
+        disk_check.NAME: disk_check.DiskCheck(room_of(settings)),
+    }
     cluster = {compute_check.NAME: compute_check.ComputeCheck(settings.compute)} if settings.compute else {}
-    return product | cluster
+    return (product if settings.has_product else {}) | cluster
