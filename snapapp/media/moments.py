@@ -175,9 +175,9 @@ def _seek(video: Video, start: int | None) -> None:
     try:
         video.seek(start)
     except av.FFmpegError:
-        # Matroska cannot seek before its first entry or without an index; the frame may still come from the present
-        # position
         video.reading.check()
+        # Matroska cannot seek before its first entry or without an index. It may have read to the end to find that out.
+        video.begin_anew()
 
 
 def _with_ends(video: Video, skip_before: int | None, packets_skipped: int = 0) -> Iterator[Shown]:

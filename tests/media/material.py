@@ -93,6 +93,9 @@ GOOD: dict[str, Recipe] = {
     "mov": Recipe(suffix=".mov", options=PYRAMID),
     "mkv": Recipe(suffix=".mkv", options=PYRAMID, times=irregular()),
     "mkv_without_index": Recipe(suffix=".mkv", options=PYRAMID, muxing={"live": "1"}),
+    "mkv_of_one_gop": Recipe(
+        suffix=".mkv", options=X264 | {"g": "1000"}, times=tuple(range(1800, 1800 + 75 * 3600, 3600)), audio_from=0.0
+    ),
     "webm_vp9": Recipe(".webm", "libvpx-vp9", options=VP8 | {"g": "20"}),
     "webm_vp8": Recipe(".webm", "libvpx", options=VP8),
     "webm_vp8_hidden": Recipe(".webm", "libvpx", options=VP8, hidden=frozenset({7, 30, 31, 60})),
