@@ -11,7 +11,7 @@ from typing import BinaryIO, cast
 import av
 from av.container import Flags, InputContainer
 from av.packet import Packet
-from av.stream import Disposition
+from av.stream import Discard, Disposition
 from av.video.codeccontext import VideoCodecContext
 from av.video.frame import VideoFrame
 from av.video.stream import VideoStream
@@ -284,6 +284,11 @@ def _open(reading: Reading, kind: str, limits: Limits, look: dict[str, str]) -> 
     )
     # to invent missing timestamps FFmpeg would keep packets in memory, perhaps all of them
     container.flags &= ~cast(int, Flags.gen_pts.value)
+    video = video_stream(container)
+    for stream in container.streams:
+        if stream is not video:
+            # of a recording that broke off the sound may be missing where the pictures are there
+            stream.discard = Discard.all
     return container
 
 

@@ -15,7 +15,16 @@ from snapapp import media
 from snapapp.media import Limits, NoVideo, PastTheEnd, TooLarge, Unreadable, UnsupportedContainer
 from tests import ROOT
 from tests.media.conftest import Video, Whole
-from tests.media.material import GOOD, Folder, giant, make, make_wanted, patched
+from tests.media.material import (
+    GOOD,
+    Folder,
+    decoded_whole,
+    giant,
+    make,
+    make_wanted,
+    number_on,
+    patched,
+)
 
 
 def refused(data: bytes, folder: Path, moment: float = 1.0, limits: Limits | None = None) -> str:
@@ -91,6 +100,15 @@ def test_containers_that_are_written_as_they_go_can_break_off_anywhere(video: Vi
     assert media.probe(io.BytesIO(data)).compatible
     made = media.extract(io.BytesIO(data), make_wanted(0.2, duration_seconds=0.4), Folder(tmp_path))
     assert made.frame_count == 2
+
+
+def test_pictures_that_are_there_are_read_although_their_sound_is_missing(tmp_path: Path) -> None:
+    """The fragment that was written last has its sound after its pictures."""
+    data = make(replace(GOOD["fragmented"], audio_from=0.0), tmp_path / "sound.mp4").read_bytes()
+    frame = decoded_whole(tmp_path / "sound.mp4")[65]
+    last = data.rindex(b"moof")
+    still = media.still(io.BytesIO(data[: last + (len(data) - last) * 9 // 10]), frame.begins)
+    assert number_on(Image.open(io.BytesIO(still))) == frame.number
 
 
 # --- headers that lie ------------------------------------------------------------------------------------------
