@@ -193,6 +193,9 @@ class Video:
                 packet = next(packets)
             except StopIteration:
                 break
+            except IndexError:  # a packet of a stream that begins here, which PyAV does not know
+                packets = self.container.demux()
+                continue
             except av.FFmpegError as error:
                 self.reading.check()
                 self._count_damage(error)

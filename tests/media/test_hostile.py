@@ -111,6 +111,16 @@ def test_pictures_that_are_there_are_read_although_their_sound_is_missing(tmp_pa
     assert number_on(Image.open(io.BytesIO(still))) == frame.number
 
 
+def test_a_stream_that_begins_in_the_middle_is_passed_over(video: Video, whole: Whole) -> None:
+    data, place = video("flv").read_bytes(), 13
+    while place < len(data) * 0.9:  # FFmpeg looks at the beginning for streams
+        place += 11 + int.from_bytes(data[place + 1 : place + 4], "big") + 4
+    other_sound = b"\x08\0\0\x02" + data[place + 4 : place + 8] + b"\0\0\0" + b"\x2f\0" + b"\0\0\0\x0d"
+    for frame in (whole("flv")[3], whole("flv")[-1]):
+        still = media.still(io.BytesIO(data[:place] + other_sound + data[place:]), frame.begins)
+        assert number_on(Image.open(io.BytesIO(still))) == frame.number
+
+
 # --- headers that lie ------------------------------------------------------------------------------------------
 
 
