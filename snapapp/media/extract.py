@@ -9,7 +9,7 @@ from typing import BinaryIO
 from snapapp.media import pictures
 from snapapp.media.artefacts import Artefact, Clip, Frame, Making, Schedule
 from snapapp.media.container import SECOND, Video, opened
-from snapapp.media.moments import Shown, frames_from, of_frame, of_second
+from snapapp.media.moments import TOLERATED, Shown, frames_from, of_frame, of_second
 from snapapp.media.options import Limits, Progress, Wanted, unheard
 from snapapp.media.output import Output
 from snapapp.media.pipeline_thread import PipelineThread
@@ -18,7 +18,6 @@ from snapapp.media.scaling import scaler_for
 
 _STILL_WIDTH = 1280
 _AHEAD = 2  # decoded frames that may wait for the second thread; at 4K each takes 12 MB
-_TOLERATED = SECOND // 4  # a moment that ends so little after the video counts as complete
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,9 +61,9 @@ def extract(
         ) as making:
             ends = _pass_on(first, frames, making, progress)
             missing = schedule.until - ends
-            making.complete(repeat_last=missing <= _TOLERATED)
+            making.complete(repeat_last=missing <= TOLERATED)
             progress(95, "poster and verdicts")
-            return _result_of(video, first, making, 0 if missing <= _TOLERATED else missing)
+            return _result_of(video, first, making, 0 if missing <= TOLERATED else missing)
 
 
 def still(source: BinaryIO, at: float) -> bytes:

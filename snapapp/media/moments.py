@@ -20,6 +20,8 @@ from snapapp.media.errors import PastTheEnd, Unreadable
 # variable rate leads past the moment in 20 of 1,000 cases.
 _FURTHER_BACK = (0, 1 * SECOND, 4 * SECOND, 16 * SECOND, 64 * SECOND)
 
+TOLERATED = SECOND // 4  # so little after the video's end counts as the end
+
 # Frames that no other frame refers to are skipped until so many frames before the moment.
 _SURE = 3
 _CAN_SKIP = {"h264", "hevc"}
@@ -79,8 +81,10 @@ def all_frames(video: Video) -> Iterator[Shown]:
 
 def duration(video: Video) -> int | None:
     """The duration that the file states, to the end of its longest stream."""
-    if video.container.duration:
-        return int(video.container.duration)
+    return video.container.duration or _duration_of_stream(video)
+
+
+def _duration_of_stream(video: Video) -> int | None:
     if video.stream.duration and video.stream.time_base:
         return round(video.stream.duration * video.stream.time_base * SECOND)
     return None
@@ -105,8 +109,7 @@ def _first_by_seeking(video: Video, moment: int) -> tuple[Shown, Iterator[Shown]
                 break  # decoding began too late; the next start is further back
             if skip_before is not None and (last.begins < skip_before or moment >= last.ends):
                 continue  # the moment's frame may have been skipped
-            if moment > last.ends:
-                raise PastTheEnd(_past(video, moment, last))
+            _require_not_past(video, moment, last)
             return last, frames
     raise Unreadable(_NOTHING)
 
@@ -122,10 +125,19 @@ def _first_without_index(video: Video, moment: int) -> tuple[Shown, Iterator[Sho
         first, last = _up_to(frames, moment)
         if first is None or last is None or (first.begins > moment and skipped):
             continue
-        if moment > last.ends:
-            raise PastTheEnd(_past(video, moment, last))
+        _require_not_past(video, moment, last)
         return last, frames
     raise Unreadable(_NOTHING)
+
+
+def _require_not_past(video: Video, moment: int, last: Shown) -> None:
+    """Refuses a moment after the last frame. Sound mostly lasts a little longer than the picture: until it ends too, a
+    player shows the last frame, and stops there."""
+    ends, stated = last.ends, duration(video)
+    if stated and stated <= ends + TOLERATED and video.kind != "flv":  # whose duration is too long, with B-frames
+        ends = max(ends, stated)
+    if moment > ends:
+        raise PastTheEnd(_past(video, moment, last))
 
 
 def _packets_before(video: Video, moment: int) -> int:
@@ -260,7 +272,7 @@ def _expected_frames(video: Video, moment: int, until: int) -> float:
 
 
 def _past(video: Video, moment: int, last: Shown) -> str:
-    claimed = duration(video) or 0
+    claimed = _duration_of_stream(video) or duration(video) or 0
     cut = f" (it says {claimed / SECOND:.2f} s: it was cut off)" if claimed > last.ends + SECOND else ""
     return f"the moment {moment / SECOND:g} s is past the end: the video lasts {last.ends / SECOND:.2f} s{cut}"
 

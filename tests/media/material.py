@@ -58,6 +58,8 @@ class Recipe:
     """Clockwise: what a player has to turn it by."""
     aspect: Fraction | None = None
     audio_from: float | None = None
+    audio_until: float | None = None
+    """By default until the last frame begins."""
     shift: int = 0
     """Added to every time of the finished packets: what becomes negative is hidden by an edit list."""
     hidden: frozenset[int] = frozenset()
@@ -197,7 +199,7 @@ def _encode(file: OutputContainer, recipe: Recipe) -> None:
 
 def _encode_silence(file: OutputContainer, sound: Any, recipe: Recipe) -> None:
     assert recipe.audio_from is not None
-    seconds = recipe.times[-1] / TICKS
+    seconds = recipe.times[-1] / TICKS if recipe.audio_until is None else recipe.audio_until
     for start in range(round(recipe.audio_from * 48_000), round(seconds * 48_000), 1024):
         frame = AudioFrame(format="fltp", layout="stereo", samples=1024)
         for plane in frame.planes:

@@ -7,6 +7,7 @@ import json
 import os
 import struct
 import threading
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
@@ -190,6 +191,14 @@ def test_the_very_end_makes_one_frame_and_a_clip_of_it(video: Video, whole: Whol
     assert made.snapshot_video.frame_count == 1
     assert made.missing_seconds == pytest.approx(1.0, abs=1e-5)
     assert [one.number for one in decoded_whole(tmp_path / "snapshot.mp4")] == [last.number]
+
+
+def test_where_only_sound_is_left_there_is_one_frame_and_a_clip_of_it(tmp_path: Path) -> None:
+    path = make(replace(GOOD["with_sound"], audio_until=3.15), tmp_path / "sound.mp4")
+    made = extracted(path, tmp_path, 3.1)
+    assert [frame.timestamp_seconds for frame in made.frames] == [pytest.approx(2.96)]
+    assert made.missing_seconds == pytest.approx(1.1)
+    assert [one.number for one in decoded_whole(tmp_path / "snapshot.mp4")] == [74]
 
 
 @pytest.mark.parametrize(("start", "clip"), [(0.0, 0.3), (0.2, 0.1), (0.0, 0.001)])

@@ -113,6 +113,27 @@ def test_a_moment_past_the_end_is_refused_and_the_duration_named(video: Video, w
             number_at(video(kind), round(moment, 6))
 
 
+@pytest.mark.parametrize("suffix", [".mp4", ".mkv", ".ts"])
+def test_until_its_sound_ends_a_video_shows_its_last_frame(tmp_path: Path, suffix: str) -> None:
+    """A player that has played to the end stands where the longest stream ends, mostly the sound."""
+    path = make(replace(GOOD["with_sound"], suffix=suffix, audio_until=3.15), tmp_path / f"sound{suffix}")
+    with path.open("rb") as file:
+        lasts = media.probe(file).duration_seconds
+    last = decoded_whole(path)[-1]
+    assert lasts
+    assert lasts > last.ends + 0.1
+    assert number_at(path, lasts) == last.number
+    with pytest.raises(PastTheEnd, match=f"the video lasts {last.ends:.2f} s$"):
+        number_at(path, lasts + 0.01)
+
+
+def test_sound_that_lasts_much_longer_shows_no_frame_and_is_no_sign_of_damage(tmp_path: Path) -> None:
+    path = make(replace(GOOD["with_sound"], audio_until=5.0), tmp_path / "sound.mp4")
+    for moment in (3.3, 4.9):
+        with pytest.raises(PastTheEnd, match=r"the video lasts 3.00 s$"):
+            number_at(path, moment)
+
+
 @pytest.mark.parametrize("kind", ["b_frames", "mkv", "fragmented", "edit_list"])
 def test_a_frame_number_past_the_end_is_refused_and_the_count_named(video: Video, whole: Whole, kind: str) -> None:
     count = len(whole(kind))
