@@ -63,6 +63,12 @@ _ALWAYS = {
     "array_nulls": "on",
     "timezone": "UTC",
     "idle_session_timeout": "0",  # a worker that listens is idle
+    # The server's half of KEEPALIVE: when a network fails in silence, our old sessions would stay on the server for two
+    # hours, and after a few such failures the new ones are refused (max_connections).
+    "tcp_keepalives_idle": "30",
+    "tcp_keepalives_interval": "10",
+    "tcp_keepalives_count": "3",
+    "tcp_user_timeout": "30000",
 }
 
 PREPARE_AFTER = 3  # executions after which psycopg prepares a statement
