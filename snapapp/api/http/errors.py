@@ -155,9 +155,6 @@ async def _database_error(request: Request, error: sqlalchemy.exc.DBAPIError) ->
         case psycopg.errors.DiskFull() as full:  # it may last: no Retry-After
             _log.error("A request met a full disk: %s: %s", asked_for(request.scope), full.diag.message_primary)
             return answer(507, "The disk of the database is full: nothing can be written until there is room")
-        case psycopg.errors.ReadOnlySqlTransaction():
-            _log.warning("A request met a read-only database: %s", asked_for(request.scope))
-            return answer(503, "The database accepts no writes now, try again", headers=_COME_BACK)
         case psycopg.OperationalError() | psycopg.InterfaceError():
             _log.warning(
                 "A request met no database: %s: %s", asked_for(request.scope), " ".join(str(error.orig).split())

@@ -6,7 +6,19 @@ from datetime import timedelta
 from typing import Any, NamedTuple
 
 from snapapp.jobs.amounts import size
-from snapapp.jobs.doctor.finding import Act, Finding, Limits, Patient, Remedy, Severity, ago, one_line, quoted, span
+from snapapp.jobs.doctor.finding import (
+    Act,
+    Finding,
+    Limits,
+    Patient,
+    Remedy,
+    Severity,
+    ago,
+    counted,
+    one_line,
+    quoted,
+    span,
+)
 
 # --- what holds the xmin horizon --------------------------------------------------------------------------------
 
@@ -177,12 +189,32 @@ SELECT its.oid, its.relname FROM pg_class AS its
 """
 
 
+# A commit that waits for its standby has no time limit: statement_timeout ends before it.
+_UNCONFIRMED = """
+SELECT count(*), max(extract(epoch FROM clock_timestamp() - query_start))::float8,
+       current_setting('synchronous_standby_names')
+  FROM pg_stat_activity WHERE wait_event = 'SyncRep' AND clock_timestamp() - query_start >= %(longer_than)s
+"""
+
+
 def locks(patient: Patient) -> Iterator[Finding]:
+    [(commits, longest, standbys)] = patient.ask(_UNCONFIRMED, longer_than=patient.limits.lock_waited)
+    if commits:
+        yield Finding(
+            id="COMMITS_WAIT",
+            severity=Severity.CRITICAL,
+            saw=f"{counted(commits, 'commit waits', 'commits wait')} for a synchronous standby ({standbys}), the "
+            f"longest for {span(longest)}.",
+            why="They wait without a time limit, and so does whoever needs their locks: no job starts or ends.",
+            do="Bring the standby back, or do without it: then a crash of this server can lose the last commits.",
+            paste="ALTER SYSTEM SET synchronous_standby_names = ''; SELECT pg_reload_conf();",
+            numbers={"commits": commits, "longestSeconds": round(longest, 1), "standbys": standbys},
+        )
     ours = [oid for oid, _ in patient.ask(OURS)]
     waits = patient.ask(_WAITS, ours=ours, longer_than=patient.limits.lock_waited)
     for wait in waits:
         yield _waiting(patient, *wait)
-    if not waits:
+    if not (waits or commits):
         yield Finding(id="LOCKS", saw="Nobody waits for a lock on our tables.")
 
 

@@ -120,6 +120,26 @@ def test_who_waits_for_a_lock_and_who_holds_it_are_named(url: str, db: Db) -> No
     assert ids(examine(url, "locks")) == ["LOCKS"]
 
 
+def test_commits_that_wait_for_a_standby_are_told(equipped_url: str) -> None:
+    with psycopg.connect(equipped_url, autocommit=True) as db, transaction(equipped_url) as waiter:
+        waiter.execute("SET LOCAL synchronous_commit = on")
+        waiter.execute("CREATE TABLE mine ()")
+        db.execute("ALTER SYSTEM SET synchronous_standby_names = 'nobody'")
+        db.execute("SELECT pg_reload_conf()")
+        until(lambda: scalar(db, "SHOW synchronous_standby_names") == "nobody")
+        waiting = threading.Thread(target=waiter.commit)
+        waiting.start()
+        try:
+            found = until_found(equipped_url, "locks", "COMMITS_WAIT", limits=Limits(lock_waited=AT_ONCE))
+        finally:
+            db.execute("ALTER SYSTEM RESET synchronous_standby_names")
+            db.execute("SELECT pg_reload_conf()")
+            waiting.join()
+        db.execute("DROP TABLE mine")
+    assert found.severity is Severity.CRITICAL
+    assert found.saw.startswith("1 commit waits for a synchronous standby (nobody)")
+
+
 def test_a_lock_on_somebody_elses_table_is_no_affair_of_ours(url: str, db: Db) -> None:
     db.execute("CREATE TABLE theirs ()")
     with transaction(url) as holder, transaction(url) as waiter:
