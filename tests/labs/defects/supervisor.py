@@ -129,8 +129,8 @@ DEFECTS: dict[str, Mutant] = {
         "jobs/rows/test_claim::test_a_claim_leases_the_job_and_counts_the_attempt",
         (
             "snapapp/jobs/rows/claim.py",
-            "           lease_seq = lease_seq + 1, attempt_count = attempt_count + 1, started_at = NULL",
-            "           attempt_count = attempt_count + 1, started_at = NULL",
+            "CASE lease_seq WHEN 0 THEN (date_part('epoch', now()) * 1000000)::bigint ELSE lease_seq + 1 END,",
+            "lease_seq,",
         ),
     ),
     "anybodys-commands": defect(
