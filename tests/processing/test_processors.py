@@ -276,7 +276,7 @@ def test_what_a_receiver_answers_decides_whether_it_is_told_again(
     subscribed(connection, remote, "snap.completed")
     marked(connection, film)
     assert run_due(connection)[1:] == [f"snap.webhook: {status}"]
-    says = connection.exec_driver_sql("SELECT last_error FROM snap_processing_job WHERE kind = 'snap.webhook'").scalar()
+    [says] = connection.exec_driver_sql("SELECT last_error FROM snap_processing_job WHERE kind = 'snap.webhook'").one()
     assert says is None if answer == 200 else f": 127.0.0.1 answered {answer}" in says, "whose receiver it is"
 
 
@@ -288,7 +288,7 @@ def test_a_receiver_that_cannot_be_reached_is_named_without_the_secret_in_its_pa
         webhooks.add(own, TENANT, f"http://127.0.0.1:{remote.port}/hook/secret", ["snap.completed"])
     marked(connection, film)
     assert run_due(connection)[1:] == ["snap.webhook: RETRY_WAIT"]
-    says = connection.exec_driver_sql("SELECT last_error FROM snap_processing_job WHERE kind = 'snap.webhook'").scalar()
+    [says] = connection.exec_driver_sql("SELECT last_error FROM snap_processing_job WHERE kind = 'snap.webhook'").one()
     assert says.startswith("SourceUnavailable: 127.0.0.1 did not take it: ")
     assert "secret" not in says.splitlines()[0]
 
