@@ -33,6 +33,7 @@ from snapapp.jobs.os.signals import ENDING, Signals
 from snapapp.jobs.rows.database import Connect, Db
 from snapapp.jobs.settings import JobsSettings
 
+_BY_SIGNAL = "SIGUSR1"  # why a pool is paused that no person has paused
 _LOOK_EVERY = 0.5  # seconds
 _STRAYS_EVERY = 5.0
 _LAST_MOMENTS = 5.0  # seconds in which the database thread may write what is left
@@ -164,10 +165,12 @@ class Supervisor:
             self.restart(list(self.pools.values()))
         elif number is signal.SIGUSR1:
             for pool in self.pools.values():
-                pool.pause("SIGUSR1")
-        elif number is signal.SIGCONT:
+                if pool.state is State.ACTIVE:
+                    pool.pause(_BY_SIGNAL)
+        elif number is signal.SIGCONT:  # it also comes after a SIGSTOP: what a person has commanded stays
             for pool in self.pools.values():
-                pool.resume()
+                if pool.state_reason == _BY_SIGNAL:
+                    pool.resume()
 
     def _reap(self) -> None:
         for child in self._launcher.reap():

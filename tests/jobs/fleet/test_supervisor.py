@@ -408,6 +408,24 @@ def test_sigusr1_pauses_all_pools_and_sigcont_resumes_them(start: Start, db: Db)
     assert overview.fleet(db)[0].state == "ACTIVE"
 
 
+def test_sigcont_keeps_what_a_person_has_commanded(start: Start, db: Db) -> None:
+    """It also comes when somebody ends a SIGSTOP: then every paused or drained pool was at work again."""
+    it = start(plan(mail=ONE, reports=ONE | {"queues": ["reports"]}))
+    until_workers(db, 2)
+    tell(db, "pause", "reports-supervisor", reason="the disk moves")
+    it.signal(signal.SIGUSR1)
+    until(lambda: states(db) == {"mail": ("PAUSED", "SIGUSR1"), "reports": ("PAUSED", "the disk moves")})
+    it.signal(signal.SIGSTOP)
+    it.signal(signal.SIGCONT)
+    until(lambda: states(db)["mail"] == ("ACTIVE", None))
+    assert states(db)["reports"] == ("PAUSED", "the disk moves")
+
+
+def states(db: Db) -> dict[str, Any]:
+    pools = db.execute("SELECT split_part(name, '-', 1), state, state_reason FROM job_pool")
+    return {name: (state, why) for name, state, why in pools}
+
+
 # --- the end of a supervisor ------------------------------------------------------------------------------------
 
 
