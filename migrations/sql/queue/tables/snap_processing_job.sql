@@ -62,6 +62,9 @@ CREATE TABLE snap_processing_job (
     CONSTRAINT values_are_capped CHECK (
         -- 1 MiB of result and 64 KiB of progress as JSON; as jsonb, a list of small numbers takes six times its text
         pg_column_size(result) <= 6500000 AND pg_column_size(progress) <= 410000 AND length(last_error) <= 4000),
+    CONSTRAINT times_are_moments CHECK (  -- Python cannot read infinity; next_retry_at may be it: such a job is never due
+        least(created_at, started_at, finished_at, locked_at, lock_expires_at, cancel_requested_at) >= '1970-01-01Z'
+        AND greatest(created_at, started_at, finished_at, locked_at, lock_expires_at, cancel_requested_at) < '9900-01-01Z'),
     CONSTRAINT unique_key_has_a_scope CHECK (
         (unique_key IS NULL) = (unique_scope IS NULL) AND unique_scope IN ('waiting', 'live', 'ever'))
 ) WITH (
