@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import ExitStack, contextmanager
 from http.client import HTTPConnection, HTTPResponse
 from typing import Any
+from unittest.mock import AsyncMock
 
 import pytest
 from fastapi import FastAPI, Request, Response
@@ -309,6 +310,47 @@ def test_who_is_still_sending_reads_why_it_is_refused(slow: Slow, monkeypatch: p
     with slow.connect() as connection:
         connection.sendall(head + b"{")
         assert refusal(rest_of(connection))["status"] == 413
+
+
+# --- when the server leaves --------------------------------------------------------------------------------------
+
+
+def test_requests_that_a_leaving_server_cuts_short_are_503_and_one_line(caplog: pytest.LogCaptureFixture) -> None:
+    """A bucket without answer held fifty: each was a traceback of a hundred lines, and a 500 in plain text."""
+    said = list[Any]()
+
+    async def send(message: Any) -> None:
+        said.append(message.get("status"))
+
+    async def cut(*, leaving: bool) -> list[Any]:
+        begun = asyncio.Semaphore(0)
+
+        async def hold(*_: Any) -> None:
+            begun.release()
+            await asyncio.Event().wait()
+
+        app = Requests(
+            hold,
+            web_priority=WebPriority(),
+            traffic=Traffic(),
+            keys=Keys.of(None, None),
+            access=Access(()),
+            upload_max=1000,
+            is_leaving=lambda: leaving,
+        )
+        scope = {"type": "http", "method": "GET", "path": "/media/x", "headers": [], "client": ("127.0.0.1", 1)}
+        running = [asyncio.create_task(app(dict(scope), AsyncMock(), send)) for _ in range(3)]
+        for each in running:
+            await begun.acquire()
+            each.cancel()
+        return await asyncio.gather(*running, return_exceptions=True)
+
+    assert asyncio.run(cut(leaving=True)) == [None] * 3
+    assert said == [503, None] * 3
+    assert [record.getMessage() for record in caplog.records if "leaves" in record.message] == [
+        "The server leaves without the answers that it waited for; the first: GET /media/***"
+    ]
+    assert {type(end) for end in asyncio.run(cut(leaving=False))} == {asyncio.CancelledError}
 
 
 # --- how much memory --------------------------------------------------------------------------------------------

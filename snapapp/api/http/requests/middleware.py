@@ -1,6 +1,7 @@
 """What every request passes through: its id, the check of the internal token, the limit on its body, the priority of
 requests over jobs, and counting."""
 
+import asyncio
 import logging
 from collections.abc import Callable
 from typing import Any
@@ -53,6 +54,7 @@ class Requests:
         self._is_leaving = is_leaving
         self._running = Running()
         self._bodies = BodyMemory()
+        self._has_cut_short = False
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -76,6 +78,10 @@ class Requests:
                 await exchange.answer(*refusal)
             else:
                 await self._run_traced(scope, headers, exchange)
+        except asyncio.CancelledError:
+            if not self._is_leaving():
+                raise
+            await self._cut_short(scope, exchange)
         except Exception:
             _log.exception("A request failed: %s", asked_for(scope), extra=exchange.fields)
             if exchange.status is None:
@@ -87,6 +93,15 @@ class Requests:
             if self._keys.refuse(headers) or (exchange.status == 401 and shows_a_token(scope, headers)):
                 self._access.was_wrong(scope, token_shown(scope))
             self._traffic.count(scope, exchange.status or 500, exchange.took())
+
+    async def _cut_short(self, scope: Scope, exchange: Exchange) -> None:
+        """Answers a request that the server, which leaves, has waited for long enough. For each of them uvicorn would
+        log a traceback, of the fifty that a bucket without answer held; one line names the first."""
+        if not self._has_cut_short:
+            self._has_cut_short = True
+            _log.warning("The server leaves without the answers that it waited for; the first: %s", asked_for(scope))
+        if exchange.status is None:
+            await exchange.answer(503, body_of(503, "The server stops, try again"), (b"retry-after", b"5"))
 
     async def _run_traced(self, scope: Scope, headers: dict[bytes, bytes], exchange: "Exchange") -> None:
         if tracing.tracer is None or scope["path"].startswith(_UNTRACED):
