@@ -56,6 +56,12 @@ _FURTHER = {"analyzeduration": str(60 * SECOND), "probesize": str(64 * MB)}
 _DEMUXERS = {"mkv": "matroska", "webm": "matroska", "ts": "mpegts", "flv": "flv", "avi": "avi"}
 # every packet of an MPEG-TS begins with this byte; a camera's packets have 4 bytes of time before it
 _SYNC, _TS_PACKETS = 0x47, ((0, 188), (4, 192))
+# pictures that begin as a video or sound does, and say from their 9th byte on what they are
+_PICTURES = {
+    b"WEBP": "a WebP picture",
+    **dict.fromkeys((b"heic", b"heix", b"heim", b"heis", b"mif1", b"msf1", b"hevc", b"hevx"), "a HEIF picture"),
+    **dict.fromkeys((b"avif", b"avis"), "an AVIF picture"),
+}
 _OTHERS = {
     b"RIFF": "a WAV file",
     b"OggS": "an Ogg file",
@@ -367,9 +373,10 @@ def _kind(reading: Reading) -> str:
         return "avi"
     if any(head[first : first + 3 * size : size] == bytes([_SYNC] * 3) for first, size in _TS_PACKETS):
         return "ts"
-    if head[4:8] in _MP4_BOXES:
+    picture = _PICTURES.get(head[8:12])
+    if head[4:8] in _MP4_BOXES and not picture:
         return "mp4" if head[4:8] in (b"ftyp", b"styp", b"sidx", b"moof") and head[8:10] != b"qt" else "mov"
-    what = next((name for start, name in _OTHERS.items() if head.startswith(start)), "something else")
+    what = picture or next((name for start, name in _OTHERS.items() if head.startswith(start)), "something else")
     raise UnsupportedContainer(f"this is {what}; we read MP4, MOV, MKV, WebM, MPEG-TS, FLV and AVI")
 
 

@@ -47,6 +47,9 @@ def zipped() -> bytes:
 
 NO_VIDEOS = {
     "a WAV file": b"RIFF\x00\x10\x00\x00WAVEfmt " + bytes(500),
+    "a WebP picture": image_as("WEBP"),
+    "a HEIF picture": b"\0\0\0\x18ftypheic\0\0\0\0mif1heic" + bytes(500),
+    "an AVIF picture": image_as("AVIF"),
     "a PNG picture": image_as("PNG"),
     "a JPEG picture": image_as("JPEG"),
     "a GIF picture": image_as("GIF"),
