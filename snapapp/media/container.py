@@ -314,9 +314,11 @@ def _restrain(context: VideoCodecContext, limits: Limits) -> None:
 
 
 def video_stream(container: InputContainer) -> VideoStream | None:
-    """The first stream of moving pictures; a cover picture is a video stream too."""
-    moving = (stream for stream in container.streams.video if not stream.disposition & Disposition.attached_pic)
-    return next(moving, None)
+    """The stream of moving pictures that players show: the first that the file calls its default, or else the first.
+    A cover picture is a video stream too."""
+    moving = [stream for stream in container.streams.video if not stream.disposition & Disposition.attached_pic]
+    defaults = (stream for stream in moving if stream.disposition & Disposition.default)
+    return next(defaults, moving[0] if moving else None)
 
 
 def reason_against(stream: VideoStream, kind: str, limits: Limits) -> MediaError | None:

@@ -10,6 +10,7 @@ import shutil
 import struct
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from fractions import Fraction
 from pathlib import Path
@@ -18,6 +19,7 @@ from typing import Any, BinaryIO, cast
 import av
 from av.audio.frame import AudioFrame
 from av.container import OutputContainer
+from av.stream import Disposition
 from av.video.frame import VideoFrame
 from av.video.stream import VideoStream
 from PIL import Image, ImageDraw
@@ -230,6 +232,21 @@ def _muxing(recipe: Recipe) -> dict[str, str]:
     return recipe.muxing | flags
 
 
+def together(path: Path, *films: Path, default: int) -> Path:
+    """One file with the pictures of several, of which it calls one its default."""
+    with av.open(str(path), "w") as file, ExitStack() as stack:
+        sources = [stack.enter_context(av.open(str(film))) for film in films]
+        streams = [file.add_stream_from_template(source.streams.video[0]) for source in sources]
+        for number, stream in enumerate(streams):
+            stream.disposition = Disposition.default if number == default else Disposition(0)
+        for source, stream in zip(sources, streams, strict=True):
+            for packet in source.demux(video=0):
+                if packet.size:
+                    packet.stream = stream
+                    file.mux(packet)
+    return path
+
+
 # --- what is no good -------------------------------------------------------------------------------------------
 
 
@@ -247,7 +264,7 @@ def subtitled_picture(path: Path) -> Path:
     with av.open(str(path), "w") as file:
         sound = file.add_stream("aac", rate=48_000)
         picture = file.add_mux_stream("mjpeg", width=64, height=64)
-        picture.disposition = av.stream.Disposition.attached_pic
+        picture.disposition = Disposition.attached_pic
         picture.time_base = Fraction(1, TICKS)
         file.start_encoding()
         packet = av.Packet(cover.getvalue())

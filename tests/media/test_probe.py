@@ -10,7 +10,7 @@ import pytest
 from snapapp import media
 from snapapp.media import Probe
 from tests.media.conftest import Video
-from tests.media.material import GOOD, X265, Folder, Recipe, make, make_wanted, sound_only, subtitled_picture
+from tests.media.material import GOOD, X265, Folder, Recipe, make, make_wanted, sound_only, subtitled_picture, together
 
 
 def probed(path: Path) -> Probe:
@@ -64,6 +64,16 @@ def test_what_begins_later_than_a_browser_counts_from_is_not_played_as_it_is(
     same frame."""
     recipe = replace(GOOD["webm_vp8"], times=tuple(range(first, first + 10 * 3600, 3600)))
     assert probed(make(recipe, tmp_path / "v.webm")).plays_in_browsers == plays
+
+
+@pytest.mark.parametrize("suffix", [".mp4", ".mkv"])
+@pytest.mark.parametrize("default", [0, 1])
+def test_of_several_streams_the_one_is_shown_that_players_show(
+    video: Video, tmp_path: Path, suffix: str, default: int
+) -> None:
+    films = video("plain"), make(replace(GOOD["plain"], size=(160, 90)), tmp_path / "small.mp4")
+    path = together(tmp_path / f"two{suffix}", *films, default=default)
+    assert probed(path).width == (320, 160)[default]
 
 
 def test_sound_is_noticed(video: Video) -> None:
