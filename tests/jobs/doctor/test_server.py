@@ -251,6 +251,16 @@ def test_what_is_pasted_lets_a_read_only_database_write_again(url: str, db: Db) 
     assert found.id not in ids(examine(url, "settings"))
 
 
+def test_a_standby_is_told_to_be_one(url: str, db: Db) -> None:
+    """A function in front of PostgreSQL's own stands for a server that another one feeds."""
+    db.execute("CREATE SCHEMA fed")
+    db.execute("CREATE FUNCTION fed.pg_is_in_recovery() RETURNS boolean LANGUAGE sql AS 'SELECT true'")
+    db.execute(f"ALTER DATABASE {db.info.dbname} SET search_path = fed, pg_catalog, public")
+    found = examine(url, "settings")
+    assert the(found, "STANDBY").severity is Severity.CRITICAL
+    assert "SETTINGS" not in ids(found)
+
+
 def test_a_setting_in_the_servers_command_is_to_be_taken_away_there(db: Db) -> None:
     [fsync] = harmful(WELL | {"fsync": "off"}, 0, Limits())
     told = _where_it_stands(db, fsync, {"fsync": "command line"})
