@@ -6,13 +6,17 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Callable, Iterator
+from argparse import ArgumentParser
+from collections.abc import Callable, Iterator, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 
+from snapapp import __main__
 from snapapp.__main__ import main
+from snapapp.cli.arguments import parser_for
 from snapapp.jobs.rows.roster import Member
 from tests.factory import Db, row
 from tests.jobs.working import until
@@ -36,6 +40,16 @@ class Answer(NamedTuple):
 Call = Callable[..., Answer]
 
 
+def made_parser(typed: Sequence[str]) -> ArgumentParser:
+    """It depends on the first word only, and takes longer to make than many a command takes to run."""
+    return _parser_of(*typed[:1])
+
+
+@cache
+def _parser_of(*first: str) -> ArgumentParser:
+    return parser_for([*first])
+
+
 @pytest.fixture
 def bare_call(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Call]:
     """The command in this process, in an empty folder, with nothing set."""
@@ -43,6 +57,7 @@ def bare_call(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatc
         monkeypatch.delenv(name)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.setattr(__main__, "parser_for", made_parser)
     root = logging.getLogger()
     handlers, level = root.handlers[:], root.level
 
