@@ -18,22 +18,24 @@ ROLES = {"ana": "operator", "bia": "operator", "rui": "reviewer", "eva": "admin"
 class People:
     """`tenant` is a client with the tenant's token. Others are made, and signed in, when they are asked for."""
 
-    def __init__(self, app: Any) -> None:
-        self._app = app
+    def __init__(self, served: TestClient) -> None:
+        self._served = served
         self.tenant = self.browser(TOKEN)
         self.ids: dict[str, int] = {}
         self.links: dict[str, str] = {}
         self._browsers: dict[str, TestClient] = {}
 
     def browser(self, headers: dict[str, str] | None = None, client: str = "127.0.0.1") -> TestClient:
-        return TestClient(
-            self._app,
+        browser = TestClient(
+            self._served.app,
             base_url="http://localhost",
             client=(client, 1),
             headers=headers,
             raise_server_exceptions=False,
             follow_redirects=False,
         )
+        browser.portal = self._served.portal  # else each request begins an event loop, and threads
+        return browser
 
     def added(self, name: str, **changes: Any) -> dict[str, Any]:
         asked = {"nickname": name, "email": f"{name}@fazenda.example", "role": ROLES.get(name)} | changes
@@ -64,4 +66,4 @@ class People:
 @contextmanager
 def a_farm(url: str, folder: Path, **changes: Any) -> Iterator[People]:
     with served(url, folder, worker_enabled=False, require_api_token=True, **changes) as client:
-        yield People(client.app)
+        yield People(client)

@@ -335,7 +335,7 @@ def test_without_scripts_one_signs_out_on_every_page(farm: People) -> None:
 def test_where_no_token_is_required_an_operator_may_sign_in_all_the_same(client: TestClient) -> None:
     """And without signing in all is as it was."""
     snap = mark(client)
-    farm = People(client.app)
+    farm = People(client)
     assert farm["bia"].delete(f"{SNAPS}/{snap['snapId']}").status_code == 403
     assert farm.browser().delete(f"{SNAPS}/{snap['snapId']}").status_code == 200
 
@@ -350,7 +350,7 @@ def test_where_no_token_is_required_a_stranger_gets_no_link(
     settings: dict[str, Any] = {"env": env, "internal_token": "i" * 32, "signing_secret": "s" * 32}
     new = {"nickname": "Zoe", "email": "zoe@evil.example", "role": "admin"}
     with served(url, tmp_path, worker_enabled=False, **settings) as client:
-        farm = People(client.app)
+        farm = People(client)
         stranger, owner = farm.browser(), farm.browser({"X-Assinatura-Token": token})
         zoe = owner.post(OPERATORS, json=new).json()
         for headers in ({}, {"X-Assinatura-Codigo": "other"}, {"X-Assinatura-Token": "wrong"}):
