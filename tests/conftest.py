@@ -29,7 +29,6 @@ from psycopg.conninfo import conninfo_to_dict
 from snapapp import postgres
 from snapapp.jobs import registry
 from snapapp.jobs.rows import database
-from snapapp.jobs.rows.database import sqlalchemy_url
 from tests.commands import bare_call, call, quick, run
 from tests.databases import Postgres
 from tests.factory import Db
@@ -259,10 +258,9 @@ def db(server: Postgres, url: str) -> Iterator[Db]:
 
 
 @pytest.fixture
-def engine(url: str) -> Iterator[sqlalchemy.Engine]:
-    engine = sqlalchemy.create_engine(sqlalchemy_url(url))
-    yield engine
-    engine.dispose()
+def engine(server: Postgres, url: str) -> Iterator[sqlalchemy.Engine]:
+    with server.engine(url) as engine:
+        yield engine
 
 
 # --- servers ----------------------------------------------------------------------------------------------------

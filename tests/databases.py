@@ -14,7 +14,7 @@ import sqlalchemy
 from psycopg.pq import TransactionStatus
 from psycopg.rows import tuple_row
 
-from snapapp.jobs.rows.database import PREPARE_AFTER, Row, connect
+from snapapp.jobs.rows.database import PREPARE_AFTER, Row, connect, sqlalchemy_url
 from snapapp.postgres.migrate import migrate
 
 _MIGRATED = "migrated"
@@ -59,6 +59,7 @@ class Postgres:
         self._left: list[str] = []  # by tests that are over
         self._versions: dict[str, str] = {}  # of those that may be left to another test
         self._kept: dict[str, _Kept] = {}
+        self._compiled: tuple[sqlalchemy.Dialect, Any] | None = None  # and the statements that it has compiled
         self._names = (f"test_{number}" for number in itertools.count())
         version = self._admin.info.server_version
         # copying files is four times as quick as logging them; PostgreSQL 14 knows no other way
@@ -97,6 +98,20 @@ class Postgres:
                 self._kept[name] = kept
             else:
                 kept.connection.close()
+
+    @contextmanager
+    def engine(self, url: str) -> Iterator[sqlalchemy.Engine]:
+        """What the first has learned of the server, and its statements, compiled, are those of all: each would ask and
+        compile anew, which took a sixth of the time of the tests that have one."""
+        engine = sqlalchemy.create_engine(sqlalchemy_url(url), _initialize=self._compiled is None)
+        if self._compiled is None:
+            engine.connect().close()
+            self._compiled = engine.dialect, engine._compiled_cache
+        engine.dialect, engine._compiled_cache = self._compiled
+        try:
+            yield engine
+        finally:
+            engine.dispose()
 
     def _take_over(self) -> str | None:
         """The name of one that is left. Those that do not do are dropped, here and not when they are left: DROP waits
