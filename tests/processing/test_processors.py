@@ -3,6 +3,7 @@
 import hashlib
 import hmac
 import json
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
@@ -65,8 +66,8 @@ def test_a_commit_publishes_the_evidence(connection: Connection, at_home: Path, 
     assert run_due(connection) == ["snap.process: COMPLETED"]
     found = now(connection, snap)
     assert (found.status, found.frame_count, found.resolved_start_seconds) == (SnapStatus.COMPLETED, 5, 1.0)
-    assert found.media_prefix == f"snaps/{snap.id}/1/"
-    assert (at_home / "media" / found.media_prefix / "snapshot.mp4").is_file()
+    assert re.fullmatch(rf"snaps/{snap.id}/\d+/", found.media_prefix or "")
+    assert (at_home / "media" / str(found.media_prefix) / "snapshot.mp4").is_file()
 
 
 def test_a_snap_that_cannot_be_made_says_why_in_plain_words(connection: Connection, at_home: Path, film: str) -> None:

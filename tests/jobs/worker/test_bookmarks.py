@@ -126,7 +126,7 @@ def test_after_a_recovery_somebody_looks_back_at_once(
         after = make_job(db, kind="quick")
         until_status(db, after, "COMPLETED")
         assert row(db, before).status == "PENDING"
-        monkeypatch.setattr(worker._recovery, "recover", lambda: 1)
+        monkeypatch.setattr(worker._recovery, "recover", lambda _silence: 1)
         worker.recover()
         until_status(db, before, "COMPLETED")
 
