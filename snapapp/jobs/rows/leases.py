@@ -117,6 +117,17 @@ RETURNING job.id
 """  # noqa: S608 - made of two constants
 
 
+class Caller(NamedTuple):
+    """The worker that recovers, and for how long it was silent at most. If the database says longer, its clock was set,
+    and nothing is taken. Without a worker nothing is compared."""
+
+    caller: str | None = None
+    silence: timedelta = timedelta(0)
+
+
+_NO_WORKER = Caller()
+
+
 def recover(
     db: Db,
     *,
@@ -124,13 +135,10 @@ def recover(
     settled_for: timedelta = timedelta(0),
     limit: int = 1000,
     refused: Refused | None = None,
-    caller: str | None = None,
-    silence: timedelta = timedelta(0),
+    caller: Caller = _NO_WORKER,
 ) -> list[int]:
-    """Takes back jobs whose lease has ended. They become due at random times within `spread`, not all at once.
-    `caller`: a worker that measured `silence` at most since its last beat; nothing is taken if the database says more:
-    its clock was set."""
-    parameters: dict[str, Any] = {"worker": None, "running": None, "besides": [], "caller": caller, "silence": silence}
+    """Takes back jobs whose lease has ended. They become due at random times within `spread`, not all at once."""
+    parameters: dict[str, Any] = {"worker": None, "running": None, "besides": [], **caller._asdict()}
     return _take_back(db, parameters | {"spread": spread, "settled_for": settled_for, "limit": limit}, refused)
 
 
@@ -150,8 +158,7 @@ def release(
         "spread": timedelta(0),
         "settled_for": timedelta(0),
         "limit": None,
-        "caller": None,
-        "silence": timedelta(0),
+        **_NO_WORKER._asdict(),
     }
     return _take_back(db, parameters, refused)
 

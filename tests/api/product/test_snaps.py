@@ -36,7 +36,7 @@ from tests.api.examples import (
     shown,
     text,
 )
-from tests.factory import Db, at_once, move, row, scalar
+from tests.factory import Db, at_once, hence, move, row, scalar
 from tests.jobs.working import until
 
 CONTRACT = {  # http.md's Response, word for word
@@ -172,7 +172,7 @@ def test_a_job_says_when_it_runs_and_no_error_once_all_is_well(
         attempt_count=1,
         claimed_by="somebody",
         locked_at="now",
-        lock_expires_at="infinity",
+        lock_expires_at=hence(hours=1),
         last_error="SourceUnavailable: busy",
     )
     job = shown(client, snap)["job"]

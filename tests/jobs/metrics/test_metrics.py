@@ -37,9 +37,7 @@ READ = "SELECT sum(seq_tup_read + idx_tup_fetch) FROM pg_stat_xact_user_tables W
 
 
 def finished(db: Db, outcome: Outcome, ran_for: float | None = 0.5, *, kind: str = "test") -> Finished:
-    job = running_job(db, kind=kind)
-    job.started_at = None if ran_for is None else 1.0
-    return Finished(job, outcome, ran_for)
+    return Finished(running_job(db, kind=kind), outcome, ran_for)
 
 
 # --- what the worker did ----------------------------------------------------------------------------------------
@@ -52,7 +50,9 @@ def test_every_way_to_end_is_counted_in_its_own_place(db: Db) -> None:
     counts.add(Status.FAILED, [finished(db, Buried(no), 3.0, kind="other"), finished(db, Buried(no, ran=False), None)])
     counts.add(Status.CANCELLED, [finished(db, Retried(no, timedelta()), 6.0)])
     counts.add(Status.RETRY_WAIT, [finished(db, Retried(no, timedelta()))])
-    counts.add(Status.PENDING, [finished(db, Interrupted())])
+    begun, read_ahead = finished(db, Interrupted()), finished(db, Interrupted(), None)
+    begun.job.started_at = 1.0
+    counts.add(Status.PENDING, [begun, read_ahead])
     counts.add(None, [finished(db, Dropped(), None)])
     found = {name.removeprefix(work.PREFIX): value for name, value in work.numbers(counts, pruned=4).items()}
     assert found == {

@@ -16,8 +16,8 @@ DEFECTS: dict[str, Mutant] = {
         ),
         (
             "snapapp/jobs/rows/leases.py",
-            '"running": None, "besides": []}',
-            '"running": None, "besides": [], "client": _now()}',
+            '"running": None, "besides": [], ',
+            '"running": None, "besides": [], "client": _now(), ',
         ),
         ("snapapp/jobs/rows/leases.py", '"worker": worker,', '"worker": worker, "client": _now(),'),
         (
@@ -134,8 +134,8 @@ DEFECTS: dict[str, Mutant] = {
         "jobs/doctor/test_work::test_no_job_is_taken_back_from_holders_that_a_fresh_server_has_not_heard_yet",
         (
             _LEASES,
-            "AND pg_postmaster_start_time() < clock_timestamp() - %(settled_for)s END",
-            "AND clock_timestamp() > now() - %(settled_for)s END",
+            "AND pg_postmaster_start_time() < clock_timestamp() - %(settled_for)s\n",
+            "AND clock_timestamp() > now() - %(settled_for)s\n",
         ),
     ),
     "borrowed-uncounted": defect(

@@ -14,6 +14,7 @@ from snapapp.jobs.os import processes, state_file
 from snapapp.jobs.rows import leases as leases_rows
 from snapapp.jobs.rows import limits, retention, roster
 from snapapp.jobs.rows.database import Database, Row, is_away, waited_in_vain
+from snapapp.jobs.rows.leases import Caller
 from snapapp.jobs.rows.people import history
 from snapapp.jobs.rows.roster import Counts, Member
 from snapapp.jobs.schedules import ledger
@@ -57,12 +58,9 @@ class Recovery:
         if monotonic() - self._database_back_at < self._settings.beat_every.total_seconds():
             return recovered
         settled_for = self._settings.beat_every + timedelta(seconds=1)
-        caller = None if silence is None else self._member.id
-        silence = (silence or timedelta(0)) + self._settings.beat_every
+        caller = Caller() if silence is None else Caller(self._member.id, silence + self._settings.beat_every)
         with self._database.connection() as db:
-            job_ids = leases_rows.recover(
-                db, settled_for=settled_for, refused=self._report_refused, caller=caller, silence=silence
-            )
+            job_ids = leases_rows.recover(db, settled_for=settled_for, refused=self._report_refused, caller=caller)
         self._report_recovered(job_ids, "lease ended")
         return recovered + len(job_ids)
 
