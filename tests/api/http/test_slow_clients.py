@@ -1,6 +1,7 @@
 """Clients that keep a connection and say nothing, or little: they keep nobody else out, and are not waited for."""
 
 import asyncio
+import gc
 import json
 import logging
 import select
@@ -11,16 +12,20 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import ExitStack, contextmanager
 from http.client import HTTPConnection, HTTPResponse
 from typing import Any
-from unittest.mock import AsyncMock
+from unittest.mock import AsyncMock, Mock
+from weakref import ref
 
 import pytest
 from fastapi import FastAPI, Request, Response
 from fastapi.responses import StreamingResponse
+from uvicorn import Config
+from uvicorn.server import ServerState
 
 from snapapp.api.http import errors
 from snapapp.api.http.requests import body_memory, connections, exchange, middleware
 from snapapp.api.http.requests.access import Access
 from snapapp.api.http.requests.body_memory import BodyMemory
+from snapapp.api.http.requests.connections import Connection
 from snapapp.api.http.requests.exchange import Body
 from snapapp.api.http.requests.middleware import Requests
 from snapapp.api.http.requests.route_counts import Traffic
@@ -426,6 +431,26 @@ def test_an_offer_may_come_in_two_packets_or_behind_another_one(slow: Slow, befo
             connection.sendall(rest)
             while heard.count(b" 200 OK\r\n") < answers or not heard.endswith(b"\r\n\r\n17"):
                 heard += connection.recv(65536) or pytest.fail(f"closed after {heard!r}")
+
+
+def test_a_connection_that_ends_is_gone_without_a_garbage_collection() -> None:
+    async def talk() -> None:
+        connection = Connection(config, ServerState(), {})
+        connection.connection_made(Mock(is_closing=Mock(return_value=False)))
+        connection.data_received(b"GET / HTTP/1.1\r\nConnection: upgrade\r\nUpgrade: h2c\r\n\r\n")
+        assert connection.cycle is not None
+        await asyncio.gather(*connection.tasks)
+        connection.connection_lost(None)
+        known.append(ref(connection))
+
+    known: list[ref[Connection]] = []
+    config = Config(Response("hello"), log_config=None)
+    gc.disable()
+    try:
+        asyncio.run(talk())
+        assert known[0]() is None
+    finally:
+        gc.enable()
 
 
 # --- how long ---------------------------------------------------------------------------------------------------

@@ -77,8 +77,7 @@ class _Parser:
 class Connection(HttpToolsProtocol):
     def __init__(self, *parts: Any, **more: Any) -> None:
         super().__init__(*parts, **more)
-        self._reads = _Parser(self)
-        self.parser = self._reads  # type: ignore[assignment]
+        self.parser: _Parser = _Parser(self)  # type: ignore[assignment]
         # uvicorn would count idle connections too, and refuse every request; the middleware counts the running ones
         self._most, self.limit_concurrency = self.limit_concurrency, None
         self._active_at = self.loop.time()
@@ -122,7 +121,7 @@ class Connection(HttpToolsProtocol):
         super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
-        if self._reads.offers_another_protocol:
+        if self.parser.offers_another_protocol:
             return
         self._is_in_head, self._is_in_body = False, True
         self._forget_the_head()
@@ -133,7 +132,7 @@ class Connection(HttpToolsProtocol):
         super().on_body(body)
 
     def on_message_complete(self) -> None:
-        if self._reads.offers_another_protocol:
+        if self.parser.offers_another_protocol:
             return
         self._is_in_body = False
         self._beside_body = 0
