@@ -210,7 +210,10 @@ SELECT 1, date_trunc('minute', now()), coalesce(kind, ''),
 ), endless AS MATERIALIZED (
     SELECT job_id, max(lease_seq) - 2 * 1000 AS before
       FROM unnest(%(job_id)s::bigint[], %(lease_seq)s::bigint[]) AS it (job_id, lease_seq)
-     WHERE lease_seq > 2 * 1000 AND lease_seq %% (2 * 100) < 2 GROUP BY job_id
+     WHERE lease_seq %% (2 * 100) < 2
+       AND EXISTS (SELECT FROM job_cost AS its WHERE its.job_id = it.job_id
+                    AND its.lease_seq <= it.lease_seq - 2 * 1000)
+     GROUP BY job_id
 ), old_costs AS (
     DELETE FROM job_cost AS its USING endless WHERE its.job_id = endless.job_id AND its.lease_seq <= before
 ), old_lines AS (

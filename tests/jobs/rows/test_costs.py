@@ -285,8 +285,9 @@ def test_costs_are_pruned_with_their_jobs(db: Db) -> None:
 
 
 def test_a_job_that_snoozes_for_ever_keeps_its_newest_costs_and_lines(db: Db) -> None:
-    endless, brief = running_job(db, lease_seq=6000), running_job(db, lease_seq=600)
-    for one, leases in ((endless, range(0, 6000, 2)), (brief, range(0, 600, 2))):
+    first = 1_800_000_000_000_000  # the first lease of a job is the time in microseconds
+    endless, brief = running_job(db, lease_seq=first + 6000), running_job(db, lease_seq=first + 600)
+    for one, leases in ((endless, range(first, first + 6000, 2)), (brief, range(first, first + 600, 2))):
         db.execute(
             "INSERT INTO job_cost (job_id, lease_seq, attempt, kind, outcome, started_at, wall_ms)"
             " SELECT %s, its, 1, 'test', 'PENDING', now(), 1000 FROM unnest(%s::bigint[]) AS its",
@@ -299,7 +300,7 @@ def test_a_job_that_snoozes_for_ever_keeps_its_newest_costs_and_lines(db: Db) ->
     ledger = Ledger()
     ledger.add([ran(endless, 2.0), ran(brief, 2.0)], Status.PENDING)
     ledger.write(db)
-    assert [cost.lease_seq for cost in rows(db, endless.id)] == [*range(4002, 6001, 2)]
+    assert [cost.lease_seq for cost in rows(db, endless.id)] == [*range(first + 4002, first + 6001, 2)]
     assert len(rows(db, brief.id)) == 301
     kept = db.execute("SELECT job_id, count(*), min(message) FROM job_log GROUP BY 1 ORDER BY 1").fetchall()
     assert kept == [(endless.id, 10_000, "line 10"), (brief.id, 10_003, "line 1")]
