@@ -149,7 +149,7 @@ class BeatAnswer(NamedTuple):
     has_rules: bool  # is there a limit, or a fair queue?
     rules_change: bool  # are there waiting jobs with labels of older rules?
     paused: frozenset[str]  # names of paused queues
-    silent_for: timedelta | None  # since our last beat, by the database's clock; None: there was none
+    silent_for: timedelta | None  # since our last beat, by the database's clock; None: it has no row of ours
 
 
 NO_ANSWER_YET = BeatAnswer(False, False, False, frozenset(), None)

@@ -310,8 +310,10 @@ class Worker:
             self._recovery.away()
             raise
         silence = self._silence()
-        if silence and answer.silent_for and answer.silent_for > silence + self.settings.beat_every:
-            self._recovery.away()  # the database's clock was set: until their next beats all leases look ended
+        if silence and (answer.silent_for is None or answer.silent_for > silence + self.settings.beat_every):
+            # the database's clock was set, and another worker may have removed our row for it: until their next beats
+            # all leases look ended
+            self._recovery.away()
         self._beaten_at = sent_at
         self._report_pauses(answer.paused)
         claimer = self._claimer
