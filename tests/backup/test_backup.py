@@ -498,6 +498,8 @@ def test_the_next_drill_removes_what_a_killed_one_left_and_ends_its_server(
     [
         pytest.param("streams.Program(argv).read()", id="pg_dump"),
         pytest.param("dump._run(argv, 'postgresql:///')", id="pg_restore"),
+        pytest.param("dump._run_script(argv, 'postgresql:///')", id="pg_restore for psql"),
+        pytest.param("dump.psql_argv = lambda _: argv; dump._run_script(['cat'], 'postgresql:///')", id="psql"),
     ],
 )
 def test_a_program_ends_with_the_command_that_runs_it(tmp_path: Path, runs: str) -> None:
