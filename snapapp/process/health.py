@@ -3,7 +3,6 @@
 import asyncio
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
-from datetime import timedelta
 from time import monotonic
 from typing import Any
 
@@ -20,11 +19,12 @@ _FRESH_FOR = 0.5  # seconds; many requests at once cost one query
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """One part: whether it is up, with facts that say why."""
+    """One part: whether it is up, with facts that say why. A database that takes no writes is not, and can be read."""
 
     name: str
     is_up: bool
     facts: dict[str, Any] = field(default_factory=dict)
+    can_be_read: bool = False
 
 
 class Health:
@@ -35,7 +35,7 @@ class Health:
         self._database = Database(self._connect)
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="health")
         # The event loop's thread writes these two.
-        self._question: Future[timedelta | str] | None = None
+        self._question: Future[Part] | None = None
         self._asked_at = 0.0
 
     async def parts(self) -> list[Part]:
@@ -43,12 +43,9 @@ class Health:
 
     async def database(self) -> Part:
         if self._monolith.waits_for:
-            return Part("database", is_up=False, facts={"error": self._monolith.waits_for})
+            return _no_database(self._monolith.waits_for)
         done, _ = await asyncio.wait([asyncio.wrap_future(self._ask())], timeout=_ANSWER_WITHIN)
-        answer = done.pop().result() if done else f"no answer within {_ANSWER_WITHIN:g} s"
-        if isinstance(answer, str):
-            return Part("database", is_up=False, facts={"error": answer})
-        return Part("database", is_up=True, facts={"answeredInMs": round(answer / timedelta(milliseconds=1), 1)})
+        return done.pop().result() if done else _no_database(f"no answer within {_ANSWER_WITHIN:g} s")
 
     def _worker(self) -> list[Part]:
         worker = self._monolith.worker
@@ -84,29 +81,33 @@ class Health:
         self._thread.shutdown(wait=False, cancel_futures=True)
         self._database.close()
 
-    def _ask(self) -> Future[timedelta | str]:
+    def _ask(self) -> Future[Part]:
         if self._question and (not self._question.done() or monotonic() - self._asked_at < _FRESH_FOR):
             return self._question
         self._asked_at = monotonic()
         self._question = self._thread.submit(self._look)
         return self._question
 
-    def _look(self) -> timedelta | str:
+    def _look(self) -> Part:
         """How long the database took to answer, or what is wrong with it. The time is measured here, so that neither
         connecting nor a busy event loop counts as slowness of the database."""
         try:
             with self._database.connection() as db:
                 began = monotonic()
                 [(is_read_only, is_standby)] = db.execute(_IS_READ_ONLY).fetchall()
-                took = timedelta(seconds=monotonic() - began)
-            if not is_read_only:
-                return took
-            self._database.reset()  # such a session stays read-only
-            why = "it is a standby" if is_standby else "default_transaction_read_only is on"
-            return f"it accepts no writes: {why}"
+                took = monotonic() - began
         except psycopg.Error as error:
             self._database.reset()
-            return " ".join(str(error).split()) or type(error).__name__
+            return _no_database(" ".join(str(error).split()) or type(error).__name__)
+        if not is_read_only:
+            return Part("database", is_up=True, facts={"answeredInMs": round(took * 1000, 1)}, can_be_read=True)
+        self._database.reset()  # such a session stays read-only
+        why = "it is a standby" if is_standby else "default_transaction_read_only is on"
+        return Part("database", is_up=False, facts={"error": f"it accepts no writes: {why}"}, can_be_read=True)
 
     def _connect(self) -> psycopg.Connection[Any]:
         return connect(self._monolith.url, name="snapapp health", prepared_statements=False)
+
+
+def _no_database(error: str) -> Part:
+    return Part("database", is_up=False, facts={"error": error})

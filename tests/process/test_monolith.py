@@ -153,6 +153,7 @@ def test_a_read_only_database_is_said_to_be_so_and_written_to_when_it_is_no_long
     until(lambda: served.ask("/actuator/health").status == 503)
     database = served.ask("/actuator/health").body["components"]["database"]
     assert database["error"] == "it accepts no writes: default_transaction_read_only is on"
+    assert served.ask("/actuator/readiness").status == 200, "it can be read"
     refused = served.ask("/internal/jobs", "POST", job)
     assert (refused.status, refused.body["message"]) == (503, "The database takes no writes at the moment, try again")
     db.execute(f"ALTER DATABASE {db.info.dbname} RESET default_transaction_read_only")

@@ -38,12 +38,13 @@ async def health(checks: Asked, with_reasons: Told, response: Response) -> dict[
 @router.get("/readiness", responses=_DOWN)
 @router.get("/health/readiness", responses=_DOWN)
 async def readiness(checks: Asked, with_reasons: Told, monolith: MonolithDep, response: Response) -> dict[str, Any]:
-    """Whether requests should be sent here: not without a database, and not while the process is stopping."""
+    """Whether requests should be sent here: not without a database, and not while the process is stopping. While the
+    database takes no writes, what is only read is answered."""
     database = await checks.database()
     facts = {"components": _components([database], with_reasons=with_reasons)} | (
         {"reason": "leaving"} if monolith.is_leaving else {}
     )
-    return _status_answer(response, database.is_up and not monolith.is_leaving, facts)
+    return _status_answer(response, database.can_be_read and not monolith.is_leaving, facts)
 
 
 @router.get("/liveness", responses=_DOWN)
