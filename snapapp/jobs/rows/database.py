@@ -235,6 +235,9 @@ def _milliseconds(duration: timedelta) -> str:
 _OF_THE_SERVER = (psycopg.OperationalError, psycopg.InterfaceError, errors.ReadOnlySqlTransaction)
 # A statement waited too long, was too large, or met a row that a trigger refuses or that cannot be read (58).
 _OF_A_STATEMENT = ("55", "57014", "54", "58")
+# Where the server refuses every write, because its transaction numbers run out. It uses the SQLSTATE of what is too
+# large, and a message in its own language.
+_OUT_OF_NUMBERS = ("GetNewTransactionId", "GetNewMultiXactId")
 
 
 def is_away(error: BaseException) -> bool:
@@ -242,9 +245,14 @@ def is_away(error: BaseException) -> bool:
     Then the same statement is worth another try."""
     cause = getattr(error, "orig", error)
     if isinstance(cause, _OF_THE_SERVER):
-        return not (getattr(cause, "sqlstate", None) or "").startswith(_OF_A_STATEMENT)
+        is_of_statement = (getattr(cause, "sqlstate", None) or "").startswith(_OF_A_STATEMENT)
+        return not is_of_statement or _is_out_of_numbers(cause)
     sqlalchemy_errors = sys.modules.get("sqlalchemy.exc")  # without SQLAlchemy loaded no pool of it is empty
     return sqlalchemy_errors is not None and isinstance(cause, sqlalchemy_errors.TimeoutError)
+
+
+def _is_out_of_numbers(error: BaseException) -> bool:
+    return isinstance(error, errors.ProgramLimitExceeded) and error.diag.source_function in _OUT_OF_NUMBERS
 
 
 def waited_in_vain(error: BaseException) -> bool:

@@ -12,13 +12,15 @@ from typing import Any, cast
 import psycopg
 import pytest
 import sqlalchemy
+from psycopg import errors
 from psycopg.conninfo import conninfo_to_dict
+from psycopg.pq import DiagnosticField
 
 from snapapp.jobs import cli, migrations
 from snapapp.jobs.doctor.examination import consulting
 from snapapp.jobs.process.runtime import Runtime
 from snapapp.jobs.registry import Registry
-from snapapp.jobs.rows.database import Database, Row, connect, run_prepared, sqlalchemy_url
+from snapapp.jobs.rows.database import Database, Row, connect, is_away, run_prepared, sqlalchemy_url
 from snapapp.postgres.connections import transaction, web_engine
 from snapapp.settings.table import Settings
 from tests.factory import Db, at_once, claim, make_job, running_job
@@ -94,6 +96,19 @@ def test_a_line_leaves_a_server_that_takes_no_writes_any_more(url: str) -> None:
         assert db.info.backend_pid != before
         db.execute("CREATE TABLE nothing ()")
     database.close()
+
+
+@pytest.mark.parametrize(
+    ("function", "of_the_server"),
+    [("GetNewTransactionId", True), ("GetNewMultiXactId", True), ("_bt_check_third_page", False)],
+)
+def test_a_server_without_transaction_numbers_is_told_from_a_row_that_is_too_large(
+    function: str, of_the_server: bool
+) -> None:
+    """Both come as 54000. Each worker gave up the results of all its jobs."""
+    said = {DiagnosticField.SQLSTATE: b"54000", DiagnosticField.SOURCE_FUNCTION: function.encode()}
+    error = errors.ProgramLimitExceeded(info=cast(Any, {int(field): value for field, value in said.items()}))
+    assert is_away(error) == of_the_server
 
 
 @pytest.mark.parametrize("prepared", [True, False])
