@@ -25,7 +25,7 @@ COMPONENTS = {
     "Queues and jobs": ("queues", "limits", "repeated", "dead", "invariants"),
     "Schedules": ("schedules",),
     "The fleet": ("fleet",),
-    "PostgreSQL: what it runs on": ("schema", "settings", "connections", "clock", "disk", "numbers"),
+    "PostgreSQL: what it runs on": ("schema", "settings", "connections", "rights", "clock", "disk", "numbers"),
     "PostgreSQL: what slows it": ("xmin", "locks", "tables", "indexes", "cost"),
     "Backups": ("backups",),
     "Decoders": ("decoders",),

@@ -31,6 +31,7 @@ CHECKS: Mapping[str, Check] = {
     "schema": server.schema,
     "settings": server.settings,
     "connections": server.connections,
+    "rights": server.rights,
     "clock": server.clock,
     "disk": server.disk,
     "numbers": server.transaction_numbers,

@@ -216,6 +216,53 @@ def connections(patient: Patient) -> Iterator[Finding]:
         )
 
 
+# --- rights -----------------------------------------------------------------------------------------------------
+
+# What no worker can do without, asked for the roles that workers are connected as: the doctor's own may be one that
+# only reads. A right to columns counts.
+_MISSING_RIGHTS = """
+WITH worker AS (
+    SELECT usename::text AS role, count(*) AS sessions FROM pg_stat_activity
+     WHERE datname = current_database() AND application_name = 'snapapp beat' GROUP BY usename
+), needed AS (
+    SELECT 1 AS place, word, name, name AS typed FROM (VALUES
+        ('SELECT', ARRAY['snap_processing_job', 'job_worker', 'job_kind', 'job_queue', 'job_rule_change']),
+        ('INSERT', ARRAY['job_worker', 'job_worker_exit', 'job_kind']),
+        ('UPDATE', ARRAY['snap_processing_job', 'job_worker', 'job_kind']),
+        ('DELETE', ARRAY['snap_processing_job', 'job_worker'])) AS its (word, names), unnest(names) AS name
+     WHERE to_regclass(name) IS NOT NULL
+    UNION ALL
+    SELECT 2, 'EXECUTE', proname, oid::regprocedure::text FROM pg_proc
+     WHERE proname IN ('job_has_rules', 'job_next_head', 'job_let_in', 'job_children_are_free')
+       AND pg_function_is_visible(oid)
+)
+SELECT role, sessions, word, string_agg(name, ', ' ORDER BY name),
+       CASE WHEN place = 2 THEN 'FUNCTION ' ELSE '' END || string_agg(typed, ', ' ORDER BY name)
+  FROM worker CROSS JOIN needed
+ WHERE NOT CASE WHEN place = 2 THEN has_function_privilege(role, typed, word)
+                WHEN word = 'DELETE' THEN has_table_privilege(role, name, word)
+                ELSE has_any_column_privilege(role, name, word) END
+ GROUP BY role, sessions, place, word ORDER BY role, place, word
+"""
+
+
+def rights(patient: Patient) -> Iterator[Finding]:
+    missing = patient.ask(_MISSING_RIGHTS)
+    for role, sessions, word, names, typed in missing:
+        yield Finding(
+            id="RIGHTS_MISSING",
+            severity=Severity.CRITICAL,
+            saw=f"The role {role} may not {word} {names}; {counted(sessions, 'worker is', 'workers are')} connected "
+            "as it.",
+            why="Its workers cannot claim jobs or write down how they end: what has ended runs again.",
+            do="Give it the right back, as the owner.",
+            paste=f"GRANT {word} ON {typed} TO {sql.Identifier(role).as_string()};",
+            numbers={"role": role, "right": word, "on": names, "workers": sessions},
+        )
+    if not missing:
+        yield Finding(id="RIGHTS", saw="The roles that workers are seen connected as may do what a worker does.")
+
+
 # --- the clock --------------------------------------------------------------------------------------------------
 
 

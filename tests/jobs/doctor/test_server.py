@@ -93,6 +93,24 @@ def test_a_role_that_may_not_look_into_others_is_told_so_and_what_cures_it(url: 
     assert "DISK_HIDDEN" not in ids(examine(plain_url))
 
 
+def test_a_right_that_workers_lack_is_told_and_given_back(url: str, db: Db, plain_url: str) -> None:
+    """Nobody asks that of a role that only looks."""
+    assert ids(examine(plain_url, "rights")) == ["RIGHTS"]
+    db.execute('GRANT ALL ON ALL TABLES IN SCHEMA public TO "plain-one"')
+    with psycopg.connect(plain_url, application_name="snapapp beat"):
+        assert ids(examine(url, "rights")) == ["RIGHTS"]
+        db.execute('REVOKE UPDATE ON snap_processing_job, job_worker FROM "plain-one"')
+        db.execute("REVOKE EXECUTE ON FUNCTION job_has_rules, job_children_are_free FROM PUBLIC")
+        tables, functions = examine(url, "rights")
+        assert (tables.id, tables.severity) == ("RIGHTS_MISSING", Severity.CRITICAL)
+        assert "plain-one may not UPDATE job_worker, snap_processing_job; 1 worker is connected" in tables.saw
+        assert "EXECUTE job_children_are_free, job_has_rules" in functions.saw
+        for each in (tables, functions):
+            assert each.paste
+            db.execute(each.paste.encode())
+        assert ids(examine(url, "rights")) == ["RIGHTS"]
+
+
 def test_a_role_that_may_not_read_the_queue_is_not_told_that_all_is_well(db: Db, plain_url: str) -> None:
     db.execute('REVOKE SELECT ON ALL TABLES IN SCHEMA public FROM "plain-one"')
     hidden = examine(plain_url, "kinds", "dead")
