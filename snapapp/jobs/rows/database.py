@@ -241,18 +241,28 @@ _OUT_OF_NUMBERS = ("GetNewTransactionId", "GetNewMultiXactId")
 
 
 def is_away(error: BaseException) -> bool:
-    """Is the cause the server or the connection (broken, gone, full, read-only, pool empty), not the rows written?
-    Then the same statement is worth another try."""
+    """Is the cause the server or the connection (broken, gone, full, read-only, pool empty) or a right that our role
+    lacks, not the rows written? Then the same statement is worth another try."""
     cause = getattr(error, "orig", error)
     if isinstance(cause, _OF_THE_SERVER):
         is_of_statement = (getattr(cause, "sqlstate", None) or "").startswith(_OF_A_STATEMENT)
         return not is_of_statement or _is_out_of_numbers(cause)
     sqlalchemy_errors = sys.modules.get("sqlalchemy.exc")  # without SQLAlchemy loaded no pool of it is empty
-    return sqlalchemy_errors is not None and isinstance(cause, sqlalchemy_errors.TimeoutError)
+    return _is_denied(cause) or (sqlalchemy_errors is not None and isinstance(cause, sqlalchemy_errors.TimeoutError))
 
 
 def _is_out_of_numbers(error: BaseException) -> bool:
     return isinstance(error, errors.ProgramLimitExceeded) and error.diag.source_function in _OUT_OF_NUMBERS
+
+
+def _is_denied(error: BaseException) -> bool:
+    """PostgreSQL asks for rights before it looks at a row. What a trigger lacks has a context, and may depend on the
+    row; so does what row-level security refuses, in another function."""
+    return (
+        isinstance(error, errors.InsufficientPrivilege)
+        and error.diag.source_function == "aclcheck_error"
+        and not error.diag.context
+    )
 
 
 def waited_in_vain(error: BaseException) -> bool:

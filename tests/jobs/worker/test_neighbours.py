@@ -213,7 +213,12 @@ def test_a_result_that_postgresql_refuses_is_said_on_the_row(url: str, db: Db, s
 
 @pytest.mark.parametrize(
     ("sqlstate", "name"),
-    [("58030", "IoError"), ("55000", "ObjectNotInPrerequisiteState"), ("54000", "ProgramLimitExceeded")],
+    [
+        ("58030", "IoError"),
+        ("55000", "ObjectNotInPrerequisiteState"),
+        ("54000", "ProgramLimitExceeded"),
+        ("42501", "InsufficientPrivilege"),
+    ],
 )
 def test_a_row_that_raises_an_error_of_the_system_is_told_from_a_server_that_is_away(
     url: str, db: Db, stage: Stage, sqlstate: str, name: str

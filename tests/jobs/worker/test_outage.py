@@ -12,6 +12,7 @@ from typing import Any
 
 import psycopg
 import pytest
+import sqlalchemy
 
 from snapapp import postgres
 from snapapp.jobs import Job, enqueue_many, events
@@ -19,7 +20,7 @@ from snapapp.jobs.registry import Registry
 from snapapp.postgres.migrate import migrate
 from tests.factory import Db, scalar
 from tests.jobs.executors.test_executors import put
-from tests.jobs.working import PATIENCE, put_effect, until, until_status, working
+from tests.jobs.working import PATIENCE, Gate, put_effect, until, until_status, working
 
 CALM: dict[str, Any] = {"beat_every": timedelta(seconds=1), "lease_for": timedelta(seconds=20)}
 
@@ -165,3 +166,31 @@ def fill(url: str, ballast: Path) -> None:
     with psycopg.connect(url, autocommit=True) as db:
         for _ in range(1000):
             enqueue_many(db, [{"kind": "plain", "payload": {"padding": os.urandom(500).hex()}}] * 100)
+
+
+@pytest.mark.direct
+def test_results_wait_for_a_right_that_was_revoked(url: str, db: Db) -> None:
+    """They were dropped, each with its lease, and all jobs ran again."""
+    registry = Registry()
+    gate = Gate()
+    registry.processor("plain")(gate)
+    registry.processor("paint", commit=put_effect)(gate)
+    db.execute("CREATE TABLE effect (job_id bigint)")
+    db.execute("CREATE ROLE deprived LOGIN")
+    try:
+        db.execute("GRANT ALL ON ALL TABLES IN SCHEMA public TO deprived")
+        its_url = sqlalchemy.make_url(url).set(username="deprived").render_as_string(hide_password=False)
+        with working(its_url, registry, **CALM) as (worker, heard):
+            jobs = [put(db, "plain"), put(db, "paint")]
+            gate.wait_until_entered(times=2)
+            db.execute("REVOKE UPDATE ON snap_processing_job FROM deprived")
+            gate.open.set()
+            until(lambda: {"settle", "settle with hook"} <= {e.facts["doing"] for e in heard.all(events.WORKER_ERROR)})
+            assert worker.counts.lost == 0
+            db.execute("GRANT UPDATE ON snap_processing_job TO deprived")
+            assert [until_status(db, job_id, "COMPLETED").attempt_count for job_id in jobs] == [1, 1]
+        assert heard.all(events.SETTLE_DROPPED) == []
+        assert db.execute("SELECT job_id FROM effect").fetchall() == [(jobs[1],)]
+    finally:
+        db.execute("DROP OWNED BY deprived")
+        db.execute("DROP ROLE deprived")
