@@ -5,7 +5,7 @@ from collections.abc import Callable, Collection, Sequence
 from enum import StrEnum
 from uuid import UUID
 
-from sqlalchemy import Connection, any_, literal, select
+from sqlalchemy import Connection, any_, literal, select, update
 from sqlalchemy.orm import Session
 
 from snapapp.domain import kinds
@@ -69,6 +69,12 @@ def change(
 def remove(db: Session, tenant: str, webhook_id: int) -> None:
     db.delete(read(db, tenant, webhook_id, lock=True))
     db.flush()
+
+
+def end(db: Session, tenant: str, webhook_id: int, url: str) -> None:
+    """Pauses a webhook whose receiver at this URL wants no more; not one that was moved to another URL meanwhile."""
+    its = update(Webhook).where(Webhook.tenant == tenant, Webhook.id == webhook_id, Webhook.url == url)
+    db.execute(its.values(is_active=False))
 
 
 def wanting(db: Session, tenant: str, event: str) -> Sequence[Webhook]:

@@ -43,7 +43,9 @@ def send(job: Job) -> dict[str, Any]:
         span.tell({"http.request.method": "POST", "http.response.status_code": status})
     host = urlsplit(url).hostname  # no more of the address: some receivers have a secret in its path
     if status == HTTPStatus.GONE:
-        raise Permanent(f"{host} answered 410: it wants no more of this")
+        with job.connection() as db, scope(db, job.tenant) as as_tenant:
+            webhooks.end(as_tenant, job.tenant, job.payload["webhook_id"], url)
+        raise Permanent(f"{host} answered 410: it wants no more, so the webhook is not active any more")
     if not HTTPStatus.OK <= status < HTTPStatus.MULTIPLE_CHOICES:
         raise sources.SourceUnavailable(sources.Reason.BUSY, f"{host} answered {status}")
     return {"sent": True, "status": status}

@@ -281,6 +281,27 @@ def test_what_a_receiver_answers_decides_whether_it_is_told_again(
     assert says is None if answer == 200 else f": 127.0.0.1 answered {answer}" in says, "whose receiver it is"
 
 
+def test_a_receiver_that_is_gone_is_called_no_more(
+    connection: Connection, at_home: Path, remote: Server, film: str
+) -> None:
+    """Neither for what waits already, nor for what comes. One that was moved while it was asked goes on elsewhere."""
+    remote.acts["/hook"] = lambda visit: visit.say(410)
+    subscribed(connection, remote, "snap.completed")
+    snap = marked(connection, film)
+    assert run_due(connection) == ["snap.process: COMPLETED", "snap.webhook: FAILED"]
+    [says] = connection.exec_driver_sql("SELECT last_error FROM snap_processing_job WHERE kind = 'snap.webhook'").one()
+    assert "so the webhook is not active any more" in says
+    with scope(connection, TENANT) as own:
+        [hook] = webhooks.every(own, TENANT)
+        assert [each.is_active for each in webhooks.every(own, TENANT)] == [False]
+        webhooks.change(own, TENANT, hook.id, is_active=True)
+        webhooks.end(own, TENANT, hook.id, "http://127.0.0.1/before")
+        assert webhooks.wanting(own, TENANT, "snap.completed") == [hook]
+        webhooks.end(own, TENANT, hook.id, hook.url)
+    webhooks.announce(enqueue, connection, TENANT, snap.id, "snap.completed", None)
+    assert run_due(connection) == []
+
+
 def test_a_receiver_that_cannot_be_reached_is_named_without_the_secret_in_its_path(
     connection: Connection, at_home: Path, remote: Server, film: str
 ) -> None:

@@ -43,7 +43,7 @@ class WebhookShown(Shown):
     id: int = Field(examples=[7])
     url: str
     events: list[str]
-    is_active: bool
+    is_active: bool = Field(description="Whether it is called; false after its receiver has answered 410, too.")
     created_at: datetime
 
 
