@@ -4,6 +4,9 @@ its decoder over.
 Every worker and every child imports this module. So the modules that do the work are imported with the first job that
 needs them (PyAV, Pillow, SQLAlchemy and the domain take 60 MB)."""
 
+import asyncio
+from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
 from datetime import timedelta
 from typing import Any
 
@@ -83,13 +86,21 @@ def take_still(job: Job) -> None:
     media_work.here().still(job)
 
 
-processor(
+_send = later("snapapp.processing.webhook_delivery:send")
+_CALLS = ThreadPoolExecutor(100, "webhook")  # a thread begins with the first call that finds none free
+
+
+@processor(
     kinds.WEBHOOK,
     queue=_LIGHT,
     timeout=timedelta(seconds=30),
     max_attempts=10,
     wait=wait_random_exponential(multiplier=5, max=timedelta(hours=1)),  # ten attempts take about two hours
-)(later("snapapp.processing.webhook_delivery:send"))
+)
+async def call_webhook(job: Job) -> Any:
+    """On threads of its own, because a receiver that accepts and says nothing would keep all other jobs waiting."""
+    return await asyncio.get_running_loop().run_in_executor(_CALLS, copy_context().run, _send, job)
+
 
 processor(kinds.FORGET, queue=_LIGHT)(later("snapapp.processing.sweep:forget"))
 

@@ -12,6 +12,7 @@ from typing import Any
 from unittest.mock import Mock
 
 import pytest
+import sqlalchemy
 from sqlalchemy import Connection
 
 from snapapp.domain import kinds, marking, payloads, snaps, tenants, videos, webhooks
@@ -20,14 +21,17 @@ from snapapp.domain.tables import Snap, SnapStatus
 from snapapp.domain.transactions import Begin, TenantTransaction
 from snapapp.jobs import Job, enqueue
 from snapapp.jobs.model import Failure
+from snapapp.jobs.registry import Registry, default
 from snapapp.jobs.testing import enqueued, make_due, run_due
 from snapapp.postgres import database
 from snapapp.postgres.database import scope
-from snapapp.processing import ends, media_work
+from snapapp.processing import ends, media_work, webhook_delivery
 from snapapp.processing.queue import QUEUE
 from snapapp.sources import Reason, SourceUnavailable
 from snapapp.storage import Local, NoRoom, keys
 from tests.domain.making import make_snap, subject
+from tests.factory import Db, scalar
+from tests.jobs.working import until, working
 from tests.media import material
 from tests.sources.server import Film, Server, Visit
 
@@ -300,6 +304,34 @@ def test_a_receiver_that_is_gone_is_called_no_more(
         webhooks.end(own, TENANT, hook.id, hook.url)
     webhooks.announce(enqueue, connection, TENANT, snap.id, "snap.completed", None)
     assert run_due(connection) == []
+
+
+def test_receivers_that_say_nothing_keep_no_other_job_waiting(
+    engine: sqlalchemy.Engine, url: str, db: Db, at_home: Path, remote: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(webhook_delivery, "_WITHIN", timedelta(minutes=5))
+
+    def say_nothing(_visit: Visit) -> None:
+        remote.is_closing.wait()
+
+    remote.acts |= {"/silent": say_nothing, "/hook": lambda visit: visit.say(204)}
+    with engine.begin() as connection:
+        with scope(connection, TENANT) as own:
+            snap = make_snap(own, TENANT)
+            silent = [webhooks.add(own, TENANT, remote.url("/silent"), ["snap.shared"]) for _ in range(4)]
+        webhooks.announce(enqueue, connection, TENANT, snap.id, "snap.shared", None)
+    registry = Registry()
+    registry.add(default.get(kinds.WEBHOOK))
+    registry.processor("quick", queue="light")(lambda job: None)
+    with working(url, registry, queues=("light",), concurrency=2):
+        until(lambda: [request.path for request in remote.requests] == ["/silent"] * len(silent))
+        with engine.begin() as connection:
+            with scope(connection, TENANT) as own:
+                webhooks.add(own, TENANT, remote.url("/hook"), ["snap.completed"])
+            webhooks.announce(enqueue, connection, TENANT, snap.id, "snap.completed", None)
+            enqueue(connection, "quick", queue="light")
+        until(lambda: scalar(db, "SELECT count(*) FROM snap_processing_job WHERE status = 'COMPLETED'") == 2)
+        remote.is_closing.set()
 
 
 def test_a_receiver_that_cannot_be_reached_is_named_without_the_secret_in_its_path(
