@@ -16,6 +16,7 @@ from email.message import EmailMessage
 from functools import partial
 from http.client import HTTPException
 from pathlib import Path
+from time import monotonic
 from urllib.parse import unquote, urlsplit
 
 import psycopg
@@ -30,6 +31,7 @@ _log = logging.getLogger(__name__)
 
 _ANSWER_WITHIN = 10.0  # seconds, of a receiver or a mail server
 _ASK_AGAIN_AFTER = 10.0  # seconds; a database that restarts is not away
+_CALM_AFTER = 3600.0  # seconds as a notice
 _ABOUT = (  # the numbers of a finding that say what it is about
     *("host", "pool", "command", "worker", "pid", "queue", "kind", "limit", "schedule"),
     *("table", "index", "slot", "gid", "invariant"),
@@ -45,7 +47,7 @@ class News:
     """What one message tells."""
 
     def __init__(self, begun: Sequence[Finding], over: Sequence[str]) -> None:
-        self.begun = sorted(begun, key=lambda each: [*Severity].index(each.severity), reverse=True)
+        self.begun = sorted(begun, key=_rank, reverse=True)
         self.over = over  # the first lines of what was told before
         self.host = socket.gethostname()
 
@@ -80,6 +82,7 @@ class Alarm:
             self._channels["webhook"] = _to_webhook(settings.alert_webhook_url)
         if settings.alert_email:
             self._channels["email"] = _to_mail(settings.alert_email, settings.alert_smtp_url)
+        self._mild_since: dict[str, float] = {}  # what shows as a notice only; only `look` sets it
         self._unwritten: Told | None = None  # what the file lacks, because the disk was full; only `look` sets it
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="alarm", daemon=True)
@@ -110,20 +113,33 @@ class Alarm:
     def look(self) -> None:
         """Examines, tells what is new and what is over, and pings if there is nothing to do for anybody."""
         all_told = _read(self._file) if self._unwritten is None else self._unwritten
-        found, may_last = self._find()
+        shown, may_last = self._find()
+        found = {key: each for key, each in shown.items() if doctor.needs_a_person([each])}
+        calm = self._calm([key for key in shown if key not in found])
         for name, send in self._channels.items():
             told = all_told.setdefault(name, {})
             begun = {key: finding for key, finding in found.items() if _is_news(finding, told.get(key))}
-            over = [key for key in told if key not in found and not may_last(key)]
+            over = [key for key in told if key not in shown and not may_last(key)]
             if (begun or over) and _try(name, partial(send, News([*begun.values()], [told[key] for key in over]))):
                 told |= {key: _in_line(finding) for key, finding in begun.items()}
                 for key in over:
                     del told[key]
                 self._unwritten = all_told
+            for key in calm & told.keys():
+                if not told[key].startswith(Severity.NOTICE.value):
+                    told[key] = _in_line(shown[key])
+                    self._unwritten = all_told
             if self._unwritten is not None:
                 self._write_down(self._unwritten)
         if self._heartbeat_url and not found:
             _try("heartbeat", partial(_beat, self._heartbeat_url))
+
+    def _calm(self, mild: Sequence[str]) -> set[str]:
+        """Those that have been no more than notices for long: they are not over while they show, and are told again
+        when they need somebody again. One that a number takes to and fro is told once."""
+        now = monotonic()
+        self._mild_since = {key: self._mild_since.get(key, now) for key in mild}
+        return {key for key, since in self._mild_since.items() if now - since >= _CALM_AFTER}
 
     def _write_down(self, told: Told) -> None:
         """A full disk is itself told of: where the file cannot be written, this process remembers."""
@@ -134,8 +150,8 @@ class Alarm:
             _log.warning("%s cannot be written: after a restart what was told is told once more: %s", self._file, error)
 
     def _find(self) -> tuple[Found, Callable[[str], bool]]:
-        """What somebody should act on, and which of the others may last unseen: while the database is away, all of
-        them; where a check failed, its own."""
+        """What shows, and which of the others may last unseen: while the database is away, all of them; where a check
+        failed, its own."""
         try:
             try:
                 findings = self._examine()
@@ -153,8 +169,8 @@ class Alarm:
             )
             return {away.id: away}, lambda _: True
         failed = {each.check for each in findings if each.id == CHECK_FAILED}
-        found = {_key(each): each for each in findings if doctor.needs_a_person([each])}
-        return found, lambda key: key.split()[0] in failed
+        shown = {_key(each): each for each in sorted(findings, key=_rank) if each.severity is not Severity.OK}
+        return shown, lambda key: key.split()[0] in failed
 
 
 def _key(finding: Finding) -> str:
@@ -164,8 +180,14 @@ def _key(finding: Finding) -> str:
 
 
 def _is_news(finding: Finding, told: str | None) -> bool:
-    """Was it never told, or as a warning only and is critical now?"""
-    return told is None or (finding.severity is Severity.CRITICAL and not told.startswith(Severity.CRITICAL.value))
+    """Was it never told, or was it calm meanwhile, or a warning only and is critical now?"""
+    if told is None or told.startswith(Severity.NOTICE.value):
+        return True
+    return finding.severity is Severity.CRITICAL and not told.startswith(Severity.CRITICAL.value)
+
+
+def _rank(finding: Finding) -> int:
+    return [*Severity].index(finding.severity)
 
 
 def _in_line(finding: Finding) -> str:

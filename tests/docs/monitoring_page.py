@@ -167,10 +167,11 @@ beside what is below it has the usual `process_*`. What is in the database is to
 Without Prometheus, `snapapp serve` tells you by itself. Every minute it has the doctor look. It sends each warning
 once with its cure, again if it becomes critical and when it is over, to `SNAPAPP_ALERT_WEBHOOK_URL` (JSON; its `text`
 is what Slack and Mattermost show) and to `SNAPAPP_ALERT_EMAIL` through `SNAPAPP_ALERT_SMTP_URL`; a password only over
-TLS, to a server with a valid certificate. A receiver that is down or has moved is told later. While there is nothing to
-act on, it asks for `SNAPAPP_HEARTBEAT_URL`: a service outside that expects this notices a dead machine. Of the
-processes that share a data folder one sends, and `alarm.json` there holds what was told. Where several machines serve,
-set these on one of them.
+TLS, to a server with a valid certificate. A receiver that is down or has moved is told later. A warning that becomes a
+notice is not over, and is sent again if it becomes a warning after an hour. While there is nothing to act on, it asks
+for `SNAPAPP_HEARTBEAT_URL`: a service outside that expects this notices a dead machine. Of the processes that share a
+data folder one sends, and `alarm.json` there holds what was told. Where several machines serve, set these on one of
+them.
 
 [ops/monitoring](../../ops/monitoring/alerts.yml) has alert rules for Prometheus (`rule_files:` in its settings) and a
 [dashboard](../../ops/monitoring/grafana.json) for Grafana (Dashboards, New, Import). Prometheus asks so:

@@ -255,9 +255,43 @@ def test_what_a_finding_is_about_tells_two_apart_and_its_numbers_do_not(tmp_path
     found[:] = [fault("mail.send", saw="4 gave up"), fault("herd.count")]
     alarm.look()
     assert [each["saw"] for news in receiver.told for each in news["begun"]] == ["3 gave up", "3 gave up"]
-    found[:] = [fault("herd.count", severity=Severity.NOTICE)]
+    found[:] = [fault("herd.count")]
+    alarm.look()
+    assert len(receiver.over()) == 1
+    found.clear()
     alarm.look()
     assert len(receiver.over()) == 2
+
+
+def test_dead_letters_of_yesterday_are_not_over_while_they_are_there(
+    tmp_path: Path, url: str, db: Db, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They are a notice then. The next one of their kind is told again, because that may be a week later."""
+    monkeypatch.setattr("snapapp.process.alarm._CALM_AFTER", 0.0)
+    settings = settings_of(tmp_path, receiver)
+    alarm = Alarm(settings, lambda: doctor.examine(url, checks.facts(settings, url), only=["dead"]))
+    make_jobs(db, 3, "FAILED", kind="mail.send", finished_at=ago(hours=1))
+    alarm.look()
+    db.execute("UPDATE snap_processing_job SET finished_at = finished_at - interval '1 day'")
+    for _ in range(2):
+        alarm.look()
+    assert (receiver.begun(), receiver.over()) == (["DEAD_LETTERS"], [])
+    make_jobs(db, 1, "FAILED", kind="mail.send")
+    alarm.look()
+    assert (receiver.begun(), receiver.over()) == (["DEAD_LETTERS"] * 2, [])
+    db.execute("DELETE FROM snap_processing_job")
+    alarm.look()
+    [over] = receiver.over()
+    assert over.startswith("warning: Dead letters of the kind mail.send: 4, 1 of them")
+
+
+def test_a_number_that_goes_to_and_fro_at_its_limit_is_told_once(tmp_path: Path, receiver: Receiver) -> None:
+    found: list[Finding] = []
+    alarm = Alarm(settings_of(tmp_path, receiver), lambda: found)
+    for severity in (Severity.WARNING, Severity.NOTICE) * 3:
+        found[:] = [fault("mail.send", severity=severity)]
+        alarm.look()
+    assert (receiver.begun(), receiver.over()) == (["DEAD_LETTERS"], [])
 
 
 def test_two_of_one_kind_are_two(tmp_path: Path, url: str, db: Db, receiver: Receiver) -> None:
