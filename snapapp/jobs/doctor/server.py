@@ -180,16 +180,26 @@ SELECT current_setting('max_connections')::int - current_setting('superuser_rese
 """
 
 
+_NEARLY = 0.9  # of the limit: a notice, so that one connection more or less neither begins nor ends an alarm
+
+
+def _how_short(used: int, allowed: int, most: float) -> Severity:
+    if used <= most:
+        return Severity.NOTICE
+    return Severity.CRITICAL if used > allowed * 0.95 else Severity.WARNING
+
+
 def connections(patient: Patient) -> Iterator[Finding]:
     [(allowed, used, workers, names)] = patient.ask(_CONNECTIONS)
     needed = workers * patient.facts.connections
     numbers = {"allowed": allowed, "used": used, "workers": workers, "workersNeed": needed}
     usage = f"{used} of {allowed} connections are in use ({', '.join(names)})"
-    are_short, may_be_short = used > allowed * patient.limits.connections_used, needed > allowed
+    most, may_be_short = allowed * patient.limits.connections_used, needed > allowed
+    are_short = used > most * _NEARLY
     if are_short:
         yield Finding(
             id="CONNECTIONS_SHORT",
-            severity=Severity.CRITICAL if used > allowed * 0.95 else Severity.WARNING,
+            severity=_how_short(used, allowed, most),
             saw=f"{usage}.",
             why="Whoever comes next is refused: workers cannot claim, requests answer 503.",
             do="Find who holds so many, lower SNAPAPP_WEB_CONNECTIONS or SNAPAPP_WORKER_CONCURRENCY, put a pooler in "

@@ -306,6 +306,12 @@ def test_what_cannot_be_set_in_a_test_is_judged_all_the_same(
     assert ids(list(harmful(WELL | changes, database, Limits()))) == wanted
 
 
+def just_below_the_limit(url: str) -> list[str]:
+    numbers = the(examine(url, "connections", limits=Limits(connections_used=0.0)), "CONNECTIONS_SHORT").numbers
+    most = (numbers["used"] + 0.1) / numbers["allowed"]
+    return [f"{each.id}: {each.severity}" for each in examine(url, "connections", limits=Limits(connections_used=most))]
+
+
 def test_connections_are_counted_against_those_allowed(url: str, db: Db) -> None:
     """FC11."""
     fine = the(examine(url, "connections"), "CONNECTIONS")
@@ -313,6 +319,7 @@ def test_connections_are_counted_against_those_allowed(url: str, db: Db) -> None
     assert fine.numbers["used"] >= 2
     short = the(examine(url, "connections", limits=Limits(connections_used=0.01)), "CONNECTIONS_SHORT")
     assert short.severity is Severity.WARNING
+    until(lambda: just_below_the_limit(url) == ["CONNECTIONS_SHORT: notice"])  # over only when some more are free
     enlist(db)
     budget = the(examine(url, "connections", connections=58), "CONNECTION_BUDGET")
     assert budget.numbers["workersNeed"] == 58
