@@ -29,6 +29,7 @@ from snapapp.jobs.fleet.store import EndedWorker, Master
 from snapapp.jobs.os import memory, processes
 from snapapp.jobs.os.waiting import readable
 from snapapp.jobs.retry import pause_after
+from snapapp.jobs.rows import roster
 from snapapp.jobs.rows.database import Connect, Database, Row
 
 _Db = psycopg.Connection[Row]
@@ -260,7 +261,7 @@ class DatabaseThread:
 
 
 def _lost_worker(pid: int, started: int) -> EndedWorker:
-    return EndedWorker(pid, started, "", (), timedelta(0), "lost: its process is gone", never_ready=False)
+    return EndedWorker(pid, started, "", (), timedelta(0), roster.LOST, never_ready=False)
 
 
 def _signal_exactly(pid: int, started: int, how: signal.Signals) -> None:

@@ -167,6 +167,13 @@ SELECT '', %(name)s, %(host)s, %(pid)s, %(pool)s, %(queues)s, %(reason)s, 0, 0, 
 RETURNING id
 """
 
+# The one that found it first could not know more than that the process was gone.
+_CORRECT_END = """
+UPDATE job_worker_exit SET reason = %(reason)s
+ WHERE host = %(host)s AND pid = %(pid)s AND reason = %(lost)s AND exited_at >= now() - %(age)s::interval
+RETURNING id
+"""
+
 _OF_OTHERS = """
 SELECT pid, pid_started FROM job_worker
  WHERE machine = %(machine)s AND pool IS NOT NULL AND host = %(host)s AND master <> %(master)s
@@ -200,11 +207,13 @@ def record_end(
         roster.leave(db, worker, ended.end)
         state_file.forget(traces)
     state_file.forget(ended.state_file)
+    its = {"host": master.host, "pid": ended.pid, "age": ended.age}
+    run(db, _CORRECT_END, {**its, "reason": ended.end, "lost": roster.LOST})
     if not rows and ended.never_ready:
         name = f"{ended.pool}-{ended.pid}"
         reason = f"{ended.end} before it stood on the roster"
-        about = {"name": name, "host": master.host, "pid": ended.pid, "pool": ended.pool, "age": ended.age}
-        run(db, _NEVER_CAME, {**about, "queues": list(ended.queues), "reason": reason})
+        about = {"name": name, "pool": ended.pool, "queues": list(ended.queues), "reason": reason}
+        run(db, _NEVER_CAME, its | about)
     return taken
 
 

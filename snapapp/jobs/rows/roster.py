@@ -192,6 +192,8 @@ SELECT EXISTS (SELECT FROM snap_processing_job
   FROM beaten
 """
 
+LOST = "lost: its process is gone"
+
 _LEAVE = """
 WITH gone AS (DELETE FROM job_worker WHERE id = %(id)s RETURNING *)
 INSERT INTO job_worker_exit (

@@ -260,6 +260,21 @@ def test_the_claims_of_a_fallen_worker_are_free_at_once_and_the_attempts_stay_ch
     assert exits == [("mail-7", "killed by SIGKILL")]
 
 
+def test_a_supervisor_says_how_a_worker_ended_that_another_one_found_gone(db: Db) -> None:
+    """Of several that are killed at once, one that is left sweeps before the supervisor has recorded them all."""
+    its = master(db)
+    for worker in ("w1", "w2"):  # of one pid, one after the other
+        member = Member(worker, "mail-7", "box", its.machine, 7, 99, ["mail"], ["test"], 2)
+        roster.beat(db, member, Report(), lives_for=timedelta(minutes=1))
+        roster.leave(db, worker, roster.LOST)
+        if worker == "w1":
+            db.execute("UPDATE job_worker_exit SET exited_at = now() - interval '1 hour'")
+    killed = EndedWorker(7, 99, POOL, ("mail",), timedelta(minutes=3), "killed by SIGKILL", never_ready=False)
+    assert store.record_end(db, its, killed) == []
+    ends = db.execute("SELECT worker_id, reason FROM job_worker_exit ORDER BY id").fetchall()
+    assert ends == [("w1", roster.LOST), ("w2", "killed by SIGKILL")]
+
+
 @contextmanager
 def database_thread_of(its: Master, url: str, *, patience: float = 10.0) -> Iterator[DatabaseThread]:
     thread = DatabaseThread(

@@ -140,7 +140,7 @@ class Recovery:
         if other.is_here and processes.is_gone(other.pid, other.pid_started):
             running = state_file.running(other.traces)
             job_ids = leases_rows.release(db, other.id, running, refused=self._report_refused)
-            roster.leave(db, other.id, "lost: its process is gone")
+            roster.leave(db, other.id, roster.LOST)
             state_file.forget(other.traces)
             self._report_recovered(job_ids, f"worker {other.id} is dead")
             return len(job_ids)
