@@ -31,6 +31,7 @@ _log = logging.getLogger(__name__)
 
 _ANSWER_WITHIN = 10.0  # seconds, of a receiver or a mail server
 _ASK_AGAIN_AFTER = 10.0  # seconds; a database that restarts is not away
+_SAID_AGAIN_AFTER = 3600.0  # seconds, of a receiver that stays away
 _CALM_AFTER = 3600.0  # seconds as a notice
 _ABOUT = (  # the numbers of a finding that say what it is about
     *("host", "pool", "command", "worker", "pid", "queue", "kind", "limit", "schedule"),
@@ -83,6 +84,7 @@ class Alarm:
         if settings.alert_email:
             self._channels["email"] = _to_mail(settings.alert_email, settings.alert_smtp_url)
         self._mild_since: dict[str, float] = {}  # what shows as a notice only; only `look` sets it
+        self._said_again_at: dict[str, float] = {}  # when the log says next that a channel fails; only `_try` sets it
         self._unwritten: Told | None = None  # what the file lacks, because the disk was full; only `look` sets it
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="alarm", daemon=True)
@@ -120,7 +122,7 @@ class Alarm:
             told = all_told.setdefault(name, {})
             begun = {key: finding for key, finding in found.items() if _is_news(finding, told.get(key))}
             over = [key for key in told if key not in shown and not may_last(key)]
-            if (begun or over) and _try(name, partial(send, News([*begun.values()], [told[key] for key in over]))):
+            if (begun or over) and self._try(name, partial(send, News([*begun.values()], [told[key] for key in over]))):
                 told |= {key: _in_line(finding) for key, finding in begun.items()}
                 for key in over:
                     del told[key]
@@ -132,7 +134,7 @@ class Alarm:
             if self._unwritten is not None:
                 self._write_down(self._unwritten)
         if self._heartbeat_url and not found:
-            _try("heartbeat", partial(_beat, self._heartbeat_url))
+            self._try("heartbeat", partial(_beat, self._heartbeat_url))
 
     def _calm(self, mild: Sequence[str]) -> set[str]:
         """Those that have been no more than notices for long: they are not over while they show, and are told again
@@ -148,6 +150,20 @@ class Alarm:
             self._unwritten = None
         except OSError as error:
             _log.warning("%s cannot be written: after a restart what was told is told once more: %s", self._file, error)
+
+    def _try(self, name: str, send: Callable[[], None]) -> bool:
+        """Logs what fails once an hour, and that it works again."""
+        try:
+            send()
+        except (OSError, HTTPException, ValueError) as error:  # ValueError: a letter that cannot be sent
+            if monotonic() >= self._said_again_at.get(name, float("-inf")):
+                # without the address, because it may hold a secret
+                _log.warning("Nobody is told by %s, which is tried again: %s: %s", name, type(error).__name__, error)
+                self._said_again_at[name] = monotonic() + _SAID_AGAIN_AFTER
+            return False
+        if self._said_again_at.pop(name, None) is not None:
+            _log.warning("What there is to tell by %s arrives again.", name)
+        return True
 
     def _find(self) -> tuple[Found, Callable[[str], bool]]:
         """What shows, and which of the others may last unseen: while the database is away, all of them; where a check
@@ -192,16 +208,6 @@ def _rank(finding: Finding) -> int:
 
 def _in_line(finding: Finding) -> str:
     return f"{finding.severity.value}: {finding.saw}"
-
-
-def _try(name: str, send: Callable[[], None]) -> bool:
-    try:
-        send()
-    except (OSError, HTTPException, ValueError) as error:  # ValueError: a letter that cannot be sent
-        # without the address, because it may hold a secret
-        _log.warning("Nobody is told by %s, which is tried again: %s: %s", name, type(error).__name__, error)
-        return False
-    return True
 
 
 # --- how it is sent ---------------------------------------------------------------------------------------------

@@ -5,6 +5,7 @@ import os
 import socketserver
 import ssl
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -233,6 +234,23 @@ def test_a_receiver_that_is_down_is_told_when_it_is_back_and_the_other_one_not_t
     alarm.look()
     alarm.look()
     assert (receiver.begun(), len(post.letters)) == (["DEAD_LETTERS"], 1)
+
+
+def test_a_receiver_that_stays_away_is_one_line_an_hour_and_one_when_it_is_back(
+    tmp_path: Path, receiver: Receiver, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    alarm = Alarm(settings_of(tmp_path, receiver), lambda: [fault("mail.send")])
+    receiver.answers = 503
+    for _ in range(3):
+        alarm.look()
+    assert caplog.text.count("Nobody is told by webhook") == 1
+    monkeypatch.setattr("snapapp.process.alarm.monotonic", lambda: time.monotonic() + 3601)
+    alarm.look()
+    assert caplog.text.count("Nobody is told by webhook") == 2
+    receiver.answers = 200
+    for _ in range(2):
+        alarm.look()
+    assert caplog.text.count("by webhook arrives again") == 1
 
 
 def test_the_heartbeat_is_heard_while_all_is_well_and_only_then(tmp_path: Path, receiver: Receiver) -> None:
