@@ -356,7 +356,7 @@ def test_an_id_of_a_request_is_cleaned_and_rides_along(
     assert client.get(made.headers["Location"]).json()["requestId"] == kept
 
 
-def test_what_is_no_http_is_refused_in_our_shape() -> None:
+def test_what_is_no_http_is_refused_in_our_shape(caplog: pytest.LogCaptureFixture) -> None:
     server = Server(FastAPI(), [])
     listening = socket.create_server(("127.0.0.1", 0))
     serving = threading.Thread(target=server.run, args=[[listening]])
@@ -372,6 +372,8 @@ def test_what_is_no_http_is_refused_in_our_shape() -> None:
     head, _, body = answer.partition(b"\r\n\r\n")
     assert head.startswith(b"HTTP/1.1 400 ")
     assert json.loads(body).keys() == {"timestamp", "status", "error", "message", "details"}
+    lines = [line for line in caplog.messages if "Invalid HTTP" in line]
+    assert lines == ["Invalid HTTP request received from 127.0.0.1."]
 
 
 @pytest.mark.parametrize(

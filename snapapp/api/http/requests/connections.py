@@ -7,7 +7,7 @@ import logging
 import resource
 from typing import Any
 
-from httptools import HttpParserUpgrade, HttpRequestParser
+from httptools import HttpParserError, HttpParserUpgrade, HttpRequestParser
 from starlette.types import ASGIApp
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
@@ -58,6 +58,9 @@ class _Parser:
                     raise
                 data = self._head_without_offer() + data[stopped.args[0] :]
                 self._parser = self._new()
+            except HttpParserError:  # uvicorn would log it without the client
+                self._connection.refuse_invalid()
+                return
 
     def _new(self) -> Any:
         parser = HttpRequestParser(self._connection)
@@ -152,13 +155,14 @@ class Connection(HttpToolsProtocol):
         self._active_at = self.loop.time()
         super().resume_writing()
 
-    def send_400_response(self, msg: str) -> None:
+    def refuse_invalid(self) -> None:
         """Answers a request that is not valid HTTP. Such a request never reaches the application, so its error body is
         built here, in the same shape as all others."""
+        _log.warning("Invalid HTTP request received from %s.", self.client[0] if self.client else "an unknown address")
         if self.headers and len(self.headers) >= _HEADERS_MOST:
             self._refuse(431, f"There are more than {_HEADERS_MOST} headers")
         else:
-            self._refuse(400, msg)
+            self._refuse(400, "Invalid HTTP request received.")
 
     @property
     def _is_answered(self) -> bool:
