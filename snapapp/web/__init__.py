@@ -5,7 +5,6 @@ import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from uuid import UUID
 
 from fastapi import APIRouter, Request, Response
 from starlette.exceptions import HTTPException
@@ -73,8 +72,8 @@ async def ops(request: Request) -> Response:
     return _answer(request, "ops/ops.html")
 
 
-@router.api_route("/snaps/{snap_id}", methods=["GET", "HEAD"])
-async def snap(request: Request, snap_id: UUID) -> Response:  # noqa: ARG001 - the page reads it from its address
+@router.api_route("/snaps/{snap_id:uuid}", methods=["GET", "HEAD"])
+async def snap(request: Request) -> Response:
     """A marked moment. Whether there is such a one, and for whom, the API tells the page."""
     return _answer(request, "pages/snap.html")
 

@@ -108,8 +108,9 @@ def test_anothers_are_not_there(client: TestClient, engine: sqlalchemy.Engine, p
 
 def test_a_browser_at_an_address_that_is_none_reads_a_page(client: TestClient) -> None:
     as_browsers = {"Accept": "text/html,application/xhtml+xml,*/*;q=0.8"}
-    page = client.get("/snap", headers=as_browsers | {"Accept-Language": "pt-BR"})
-    assert (page.status_code, "Esta página não existe." in page.text) == (404, True)
+    for path in ("/snap", "/snaps/not-a-uuid"):
+        page = client.get(path, headers=as_browsers | {"Accept-Language": "pt-BR"})
+        assert (page.status_code, "Esta página não existe." in page.text) == (404, True), path
     assert client.head("/snap", headers=as_browsers).headers["Content-Type"] == page.headers["Content-Type"]
     assert client.get("/snap").json()["message"] == "Not Found"
     assert client.get(f"/v2/snaps/{NOBODY}", headers=as_browsers).json()["message"] == f"Snap not found: {NOBODY}"
