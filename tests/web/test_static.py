@@ -12,9 +12,10 @@ from uuid import UUID
 import httpx
 import pytest
 
-from snapapp import web
+from snapapp import api, web
 from tests.api.conftest import served
 from tests.web.conftest import Server, get
+from tests.web.test_share import PHRASES
 
 STATIC = Path(web.__file__).parent / "static"
 POLICY = "Content-Security-Policy"
@@ -114,6 +115,15 @@ def test_every_text_of_the_operators_pages_is_there_in_portuguese_and_no_other()
     known = {quoted or bare for quoted, bare in _KEY.findall((STATIC / "parts" / "portuguese.js").read_text())}
     of_the_server = {"must be a number", "must be a string"}
     assert (said - known, known - said - of_the_server) == (set(), set())
+
+
+def test_a_text_of_both_catalogues_has_one_translation() -> None:
+    """The pages of a browser's script and those of the server stand side by side."""
+    own = {key or bare: words for key, bare, words in PHRASES.findall((STATIC / "parts" / "portuguese.js").read_text())}
+    of_the_server = json.loads((Path(api.__file__).parent / "product" / "pages" / "portuguese.json").read_text())
+    shared = own.keys() & of_the_server.keys()
+    assert "There is no such moment." in shared
+    assert {key: own[key] for key in shared} == {key: of_the_server[key] for key in shared}
 
 
 FILES = ["/", "/ops", "/ops/jobs/42", "/static/parts/page.js", "/static/app.css", "/static/favicon.svg", "/robots.txt"]
