@@ -169,3 +169,19 @@ def test_whoever_waits_for_the_evidence_keeps_the_focus(browser: Browser, site: 
         expect(page.locator("#state")).to_have_text(SOME_FRAMES)
         expect(page.locator("#lost")).to_be_empty()
     assert [said for said in complaints if "502" not in said] == []
+
+
+@at_length
+def test_on_paper_it_is_the_evidence_black_on_white(browser: Browser, site: Server, brete: Path) -> None:
+    with opened(browser, site.home) as (page, complaints):
+        open_marked(page, site, brete)
+        expect(page.locator("#state")).to_have_text(SOME_FRAMES, timeout=PATIENCE)
+        page.emulate_media(media="print", color_scheme="dark")
+        assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
+        assert page.evaluate(CONTRASTS) == []
+        for only_on_a_screen in page.locator("nav, button, input, video, #in-video").all():
+            expect(only_on_a_screen).to_be_hidden()
+        for part in ("#frames", "#record", "#files"):
+            expect(page.locator(part)).to_be_visible()
+        assert page.evaluate("getComputedStyle(document.querySelector('#frames li')).breakInside") == "avoid"
+    assert complaints == []
