@@ -21,6 +21,7 @@ from snapapp.storage import NoRoom, NotStored, Storage, keys
 
 STILLS_MAX = 500  # of a video: some 100 MB, and more than somebody looks at who steps through it
 LOOK_FOR_ROOM_EVERY = timedelta(minutes=1)
+WAITS = {"note": "waits for room on the server's disk"}  # progress without a percentage: nothing is being done
 
 DECODERS = Decoders(WORK)  # shared by all jobs of this process
 
@@ -118,6 +119,7 @@ def waiting_for_room(job: Job) -> Iterator[None]:
         if isinstance(error, sources.SourceUnavailable) and error.reason is not sources.Reason.NO_ROOM:
             raise
         job.log(f"{error}: it waits until there is room")
+        job.update_progress(WAITS)
         raise Snooze(LOOK_FOR_ROOM_EVERY) from error
 
 

@@ -112,7 +112,7 @@ def test_a_full_disk_is_waited_for_and_costs_no_attempt(
         assert run_due(connection) == ["snap.process: PENDING"]
     waiting = now(connection, snap).job
     assert waiting
-    assert waiting.attempts == 0
+    assert (waiting.attempts, waiting.progress) == (0, media_work.WAITS)  # which its page shows in place of "queued"
     make_due(connection, waiting.id)
     assert run_due(connection) == ["snap.process: COMPLETED"]
 

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
+from snapapp.processing import media_work
 from tests.factory import Db, scalar
 from tests.jobs.working import until
 from tests.web.conftest import CONTRASTS, HOSTILE, Server, opened
@@ -156,8 +157,10 @@ def test_whoever_waits_for_the_evidence_keeps_the_focus(browser: Browser, site: 
         expect(page.locator("#state")).to_have_text(SOME_FRAMES, timeout=PATIENCE)
         api = f"**/v2/snaps/{page.url.rpartition('/')[2]}"
         waiting = page.evaluate("async () => (await fetch(`/v2${location.pathname}`)).json()") | {"status": "PENDING"}
+        waiting["job"] |= {"status": "PENDING", "progress": media_work.WAITS}
         page.route(api, lambda asked: asked.fulfill(json=waiting))
         page.reload()
+        expect(page.locator("#state")).to_have_text("waits for room on the server's disk")
         correct = page.get_by_role("button", name="Correct when it was filmed")
         correct.focus()
         for _ in range(2):

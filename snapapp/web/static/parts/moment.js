@@ -31,5 +31,6 @@ export function stateOf(snap) {
   }
   if (job?.status === "RUNNING") return { state: "RUNNING", words: [told(job.progress?.note ?? t("running")), tried].filter(Boolean).join(", ") };
   if (job?.status === "RETRY_WAIT") return { state: "RETRY_WAIT", words: [t("tries again soon"), tried].join(", ") };
-  return { state: "PENDING", words: t("queued") };
+  const { note, percent } = job?.progress ?? {}; // with a percentage it is of an attempt that was handed back
+  return { state: "PENDING", words: note && percent === undefined ? told(note) : t("queued") };
 }
