@@ -5,7 +5,8 @@ Every worker and every child imports this module. So the modules that do the wor
 needs them (PyAV, Pillow, SQLAlchemy and the domain take 60 MB)."""
 
 import asyncio
-from concurrent.futures import ThreadPoolExecutor
+import threading
+from concurrent.futures import Future
 from contextvars import copy_context
 from datetime import timedelta
 from typing import Any
@@ -87,7 +88,6 @@ def take_still(job: Job) -> None:
 
 
 _send = later("snapapp.processing.webhook_delivery:send")
-_CALLS = ThreadPoolExecutor(100, "webhook")  # a thread begins with the first call that finds none free
 
 
 @processor(
@@ -98,8 +98,20 @@ _CALLS = ThreadPoolExecutor(100, "webhook")  # a thread begins with the first ca
     wait=wait_random_exponential(multiplier=5, max=timedelta(hours=1)),  # ten attempts take about two hours
 )
 async def call_webhook(job: Job) -> Any:
-    """On threads of its own, because a receiver that accepts and says nothing would keep all other jobs waiting."""
-    return await asyncio.get_running_loop().run_in_executor(_CALLS, copy_context().run, _send, job)
+    """Each on a thread of its own, because a receiver that accepts and says nothing would keep all other jobs waiting.
+    Nobody waits for the thread of a job that was stopped; a process that ends does not either."""
+    answer: Future[Any] = Future()
+    answer.set_running_or_notify_cancel()
+    call = threading.Thread(target=copy_context().run, args=(_answer, answer, job), name="webhook", daemon=True)
+    call.start()
+    return await asyncio.wrap_future(answer)
+
+
+def _answer(answer: Future[Any], job: Job) -> None:
+    try:
+        answer.set_result(_send(job))
+    except BaseException as error:  # noqa: BLE001 - it is the job's
+        answer.set_exception(error)
 
 
 processor(kinds.FORGET, queue=_LIGHT)(later("snapapp.processing.sweep:forget"))
