@@ -39,6 +39,7 @@ CHECKS: Mapping[str, Check] = {
     "locks": tables.locks,
     "tables": tables.sweeping,
     "indexes": tables.indexes,
+    "sequences": tables.sequences,
     "cost": server.cost,
     "workers": work.workers,
     "fleet": fleet.fleet,

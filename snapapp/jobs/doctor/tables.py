@@ -1,5 +1,5 @@
-"""Checks of the queue's tables: what keeps vacuum from cleaning them, which sessions wait for a lock on them, and how
-far they and their indexes have grown."""
+"""Checks of the queue's tables: what keeps vacuum from cleaning them, which sessions wait for a lock on them, how far
+they and their indexes have grown, and whether their sequences give new numbers."""
 
 from collections.abc import Iterator
 from datetime import timedelta
@@ -402,3 +402,39 @@ def _index(
             paste=paste,
             numbers=numbers,
         )
+
+
+# --- sequences --------------------------------------------------------------------------------------------------
+
+_SEQUENCES = """
+SELECT its.relname, own.attname, made.oid::regclass::text
+  FROM pg_class AS its
+  JOIN pg_depend AS link ON link.refobjid = its.oid AND link.classid = 'pg_class'::regclass
+                         AND link.deptype IN ('a', 'i')
+  JOIN pg_class AS made ON made.oid = link.objid AND made.relkind = 'S'
+  JOIN pg_attribute AS own ON own.attrelid = its.oid AND own.attnum = link.refobjsubid
+ WHERE its.oid = ANY (%(ours)s::oid[]) AND has_table_privilege(made.oid, 'SELECT')
+ ORDER BY its.relname
+"""
+
+
+def sequences(patient: Patient) -> Iterator[Finding]:
+    """Logical replication copies rows and no sequences, and so do some tools that move databases."""
+    is_well = True
+    for table, column, sequence in patient.ask(_SEQUENCES, ours=[oid for oid, _ in patient.ask(OURS)]):
+        [(highest,)] = patient.ask(f"SELECT coalesce(max({column}), 0) FROM {table}")  # noqa: S608 - names of ours
+        # asked second: a row that comes in between has a number that is given by now
+        [(last,)] = patient.ask("SELECT coalesce(pg_sequence_last_value(%(sequence)s::regclass), 0)", sequence=sequence)
+        if highest > last:
+            is_well = False
+            yield Finding(
+                id="SEQUENCE_BEHIND",
+                severity=Severity.CRITICAL,
+                saw=f"{table} has rows up to {column} {highest}, and its sequence has given numbers up to {last}.",
+                why="It gives numbers that are taken: whoever adds a row is refused by the primary key.",
+                do="Set it to the highest number. After a switch to a logical replica all sequences need that.",
+                paste=f"SELECT setval({quoted(sequence)}, (SELECT max({column}) FROM {table}));",  # noqa: S608 - likewise
+                numbers={"table": table, "highest": highest, "given": last},
+            )
+    if is_well:
+        yield Finding(id="SEQUENCES", saw="No sequence is behind its table.")

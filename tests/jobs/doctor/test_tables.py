@@ -7,7 +7,7 @@ import pytest
 
 from snapapp.jobs import doctor
 from snapapp.jobs.doctor import Limits, Severity
-from tests.factory import Db, make_job
+from tests.factory import Db, enqueue, make_job, make_jobs
 from tests.jobs.doctor.examining import BY, examine, facts, ids, the, until_found
 
 
@@ -79,3 +79,18 @@ def test_an_index_much_larger_than_its_entries_is_told(url: str, db: Db) -> None
     found = [each for each in examine(url, "indexes", limits=Limits(index_bytes=50_000)) if each.id == "INDEX_BLOAT"]
     assert [each.numbers["index"] for each in found] == ["job_log_pkey"]
     assert ids(examine(url, "indexes")) == ["INDEXES"]
+
+
+def test_a_sequence_behind_its_table_is_told_and_set(url: str, db: Db) -> None:
+    """Logical replication copies no sequence, so that after a switch nobody can enqueue."""
+    make_jobs(db, 3)
+    assert ids(examine(url, "sequences")) == ["SEQUENCES"]
+    db.execute("ALTER SEQUENCE snap_processing_job_id_seq RESTART")
+    with pytest.raises(psycopg.errors.UniqueViolation):
+        enqueue(db)
+    behind = the(examine(url, "sequences"), "SEQUENCE_BEHIND")
+    assert behind.severity is Severity.CRITICAL
+    assert behind.paste
+    db.execute(behind.paste.encode())
+    assert ids(examine(url, "sequences")) == ["SEQUENCES"]
+    assert enqueue(db)
