@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import psycopg
 
 from snapapp.jobs.model import Finished, Interrupted, Status
+from snapapp.jobs.rows.leases import Caller
 from snapapp.jobs.settings import Membership
 
 Db = psycopg.Connection[Any]
@@ -278,14 +279,20 @@ class Other(NamedTuple):
     is_overdue: bool
 
 
+# After a step of the database's clock, all look silent; the caller then, too.
 _OTHERS = """
-SELECT id, pid, pid_started, traces, machine = %(machine)s, expires_at < now() - %(overdue)s::interval
-  FROM job_worker
- WHERE id <> %(besides)s AND (machine = %(machine)s OR expires_at < now() - %(overdue)s::interval)
+SELECT id, pid, pid_started, traces, machine = %(machine)s, is_overdue
+  FROM job_worker, LATERAL (
+       SELECT expires_at < now() - %(overdue)s::interval
+          AND (%(caller)s::text IS NULL OR EXISTS (
+               SELECT FROM job_worker AS its WHERE its.id = %(caller)s AND its.beat_at > now() - %(silence)s::interval)
+          ) AS is_overdue) AS seen
+ WHERE id <> %(besides)s AND (machine = %(machine)s OR is_overdue)
 """
 
 
-def others(db: Db, machine: str, *, besides: str, overdue: timedelta) -> list[Other]:
+def others(db: Db, machine: str, *, besides: str, overdue: timedelta, caller: Caller) -> list[Other]:
     """All workers but `besides` that are on this machine, or whose row expired longer than `overdue` ago."""
-    rows = db.execute(_OTHERS, {"machine": machine, "besides": besides, "overdue": overdue}).fetchall()
+    parameters = {"machine": machine, "besides": besides, "overdue": overdue, **caller._asdict()}
+    rows = db.execute(_OTHERS, parameters).fetchall()
     return [Other(*row) for row in rows]

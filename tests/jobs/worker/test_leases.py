@@ -12,7 +12,9 @@ from snapapp.jobs.errors import LeaseLost
 from snapapp.jobs.process.runtime import Runtime
 from snapapp.jobs.registry import Registry
 from snapapp.jobs.rows import leases, roster
+from snapapp.jobs.rows.roster import Report
 from tests.factory import Db, ago, make_job, row, scalar
+from tests.jobs.doctor.examining import member
 from tests.jobs.worker.test_hooks import effects, make_effects, put_effect
 from tests.jobs.working import Gate, quick_settings, until, until_status, working
 
@@ -131,6 +133,7 @@ def test_when_the_clock_of_the_database_is_set_the_living_keep_their_jobs(
         make_job(db, "RUNNING", claimed_by="dead", lock_expires_at=ago(seconds=1))
         until(lambda: worker.recover() == 1)
         neighbours = make_job(db, "RUNNING", claimed_by="living", lock_expires_at=ago(seconds=-60))
+        roster.beat(db, member("living"), Report(), lives_for=timedelta(seconds=61))
         db.execute(AN_HOUR_ON)
         if is_taken_for_dead:
             roster.leave(db, worker.id, "lost: its heartbeat stopped")
@@ -138,7 +141,9 @@ def test_when_the_clock_of_the_database_is_set_the_living_keep_their_jobs(
         worker.beat()
         assert worker.recover() == 0, "before the others' beats"
         assert row(db, neighbours).status == "RUNNING"
+        assert db.execute("SELECT FROM job_worker_exit").fetchall() == [], "neither is it taken for dead"
         until(lambda: worker.recover() == 1)
+        assert scalar(db, "SELECT reason FROM job_worker_exit") == "lost: its heartbeat stopped"
         assert row(db, neighbours).status == "RETRY_WAIT"
         gate.open.set()
         assert until_status(db, job_id, "COMPLETED").attempt_count == 1

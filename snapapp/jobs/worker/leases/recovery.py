@@ -23,6 +23,7 @@ from snapapp.jobs.settings import JobsSettings
 _PRUNE_HISTORY_EVERY = 3600.0  # seconds: few rows of schedules, workers and supervisors grow old in an hour
 _PRUNE_SURPLUS_EVERY = 3600.0  # seconds: this kind of pruning reads all jobs
 _HIGHEST = 2**63 - 1
+_NO_WORKER = Caller()
 _PRUNE_IDLE_PAGES = 100  # pages without an old job in one run: jobs kept for ever are not all read every minute
 
 
@@ -43,22 +44,23 @@ class Recovery:
         self._prune_surplus_at = monotonic()
         self._is_closed = threading.Event()
 
-    def recover_neighbours(self) -> int:
-        """Takes back the jobs of workers on this machine whose process is gone, without waiting for their leases."""
+    def recover_neighbours(self, *, caller: Caller = _NO_WORKER, judges_silence: bool = True) -> int:
+        """Takes back the jobs of workers on this machine whose process is gone, without waiting for their leases, and
+        takes those off the roster that were silent for ten leases."""
         overdue = 10 * self._settings.lease_for
         with self._database.connection() as db:
-            others = roster.others(db, self._member.machine, besides=self._member.id, overdue=overdue)
-            return sum(self._take_from(db, other) for other in others)
+            others = roster.others(db, self._member.machine, besides=self._member.id, overdue=overdue, caller=caller)
+            return sum(self._take_from(db, other, judges_silence) for other in others)
 
     def recover(self, silence: timedelta | None = None) -> int:
         """Takes back jobs whose lease has ended. After the database was away, or its clock was set, all leases look
         old, so we first wait for one beat, in which living workers extend theirs. `silence`: since our last beat; None:
         there was none."""
-        recovered = self.recover_neighbours()
         if monotonic() - self._database_back_at < self._settings.beat_every.total_seconds():
-            return recovered
+            return self.recover_neighbours(judges_silence=False)
         settled_for = self._settings.beat_every + timedelta(seconds=1)
-        caller = Caller() if silence is None else Caller(self._member.id, silence + self._settings.beat_every)
+        caller = _NO_WORKER if silence is None else Caller(self._member.id, silence + self._settings.beat_every)
+        recovered = self.recover_neighbours(caller=caller)
         with self._database.connection() as db:
             job_ids = leases_rows.recover(db, settled_for=settled_for, refused=self._report_refused, caller=caller)
         self._report_recovered(job_ids, "lease ended")
@@ -136,7 +138,7 @@ class Recovery:
         history.merge(db)
         self._prune_history_at = monotonic() + _PRUNE_HISTORY_EVERY
 
-    def _take_from(self, db: psycopg.Connection[Row], other: roster.Other) -> int:
+    def _take_from(self, db: psycopg.Connection[Row], other: roster.Other, judges_silence: bool) -> int:
         if other.is_here and processes.is_gone(other.pid, other.pid_started):
             running = state_file.running(other.traces)
             job_ids = leases_rows.release(db, other.id, running, refused=self._report_refused)
@@ -144,7 +146,7 @@ class Recovery:
             state_file.forget(other.traces)
             self._report_recovered(job_ids, f"worker {other.id} is dead")
             return len(job_ids)
-        if other.is_overdue:
+        if other.is_overdue and judges_silence:
             roster.leave(db, other.id, "lost: its heartbeat stopped")  # its jobs are recovered when their leases end
         return 0
 
