@@ -34,6 +34,8 @@ _DECODERS = ",".join(sorted(_CODECS | {"libdav1d"}))
 _DAMAGED_PACKETS = 300  # the most in one pass; a cut or a lost block damages only a few
 _BUFFER = 64 * 1024
 
+_SEGMENT = b"\x18\x53\x80\x67"  # all of a Matroska file after its first few bytes
+
 _MP4_BOXES = {
     b"ftyp",
     b"moov",
@@ -115,6 +117,13 @@ class Reading:
             return b""
         return data
 
+    def head(self, size: int) -> bytes:
+        """The first bytes, wherever FFmpeg reads."""
+        place, self._place = self._place, 0
+        data = self.read(size)
+        self._place = place
+        return data
+
     def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
         base = {os.SEEK_SET: 0, os.SEEK_CUR: self._place, os.SEEK_END: self.size}[whence]
         self._place = max(0, base + offset)
@@ -154,6 +163,18 @@ class Video:
     def has_no_index(self) -> bool:
         """Whether frames can only be found by reading from the beginning."""
         return self.kind in _WITHOUT_INDEX
+
+    @property
+    def is_cut_segment(self) -> bool:
+        """Whether it is a Matroska file of which the end is missing. One that was recorded live states no size."""
+        if self.kind not in ("mkv", "webm"):
+            return False
+        head = self.reading.head(600)
+        segment = head.find(_SEGMENT, 0, 500)  # its size follows
+        if segment < 0:
+            return False
+        begins, size = _size_of_element(head, segment + len(_SEGMENT))
+        return size is not None and begins + size > self.reading.size
 
     def begin_anew(self) -> None:
         """Opens the file again, at its first packet. Demuxers without an index differ in what seeking to the beginning
@@ -362,9 +383,8 @@ def in_words(reading: Reading) -> Iterator[None]:
 
 def _kind(reading: Reading) -> str:
     """The format, by the first bytes; a name or a Content-Type proves nothing."""
-    head = reading.read(600)
+    head = reading.head(600)
     reading.check()
-    reading.seek(0)
     if not head:
         raise Unreadable("the file is empty")
     if head.startswith(b"\x1aE\xdf\xa3"):
@@ -380,6 +400,15 @@ def _kind(reading: Reading) -> str:
         return "mp4" if head[4:8] in (b"ftyp", b"styp", b"sidx", b"moof") and head[8:10] != b"qt" else "mov"
     what = picture or next((name for start, name in _OTHERS.items() if head.startswith(start)), "something else")
     raise UnsupportedContainer(f"this is {what}; we read MP4, MOV, MKV, WebM, MPEG-TS, FLV and AVI")
+
+
+def _size_of_element(data: bytes, place: int) -> tuple[int, int | None]:
+    """Where an element of Matroska begins whose size is written here, and the size. It takes as many more bytes as its
+    first byte begins with zeros; if all other bits are ones, it is unknown."""
+    length = 9 - data[place].bit_length()
+    most = (1 << 7 * length) - 1
+    size = int.from_bytes(data[place : place + length]) & most
+    return place + length, None if size == most else size
 
 
 def _stream_types(container: InputContainer) -> str:

@@ -84,6 +84,25 @@ def duration(video: Video) -> int | None:
     return video.container.duration or _duration_of_stream(video)
 
 
+def duration_there(video: Video) -> int | None:
+    """The duration of the pictures that are there, if the end of the file is missing: its index lists frames beyond its
+    end, or its header states a larger size. Otherwise None, and where too much would have to be read to know it."""
+    size, index = video.reading.size, video.stream.index_entries
+    if _lists_all_frames(video):
+        if index[-1].pos + index[-1].size <= size:
+            return None
+        return video.time(min(entry.timestamp for entry in index if entry.pos + entry.size > size))
+    stated = duration(video)
+    if not video.is_cut_segment or stated is None:
+        return None
+    try:
+        video.seek(stated)
+    except (SeekTooFar, av.FFmpegError):
+        return None
+    # the last may be there in part
+    return max((video.time(packet.pts) for packet in video.packets() if packet.pts is not None), default=None)
+
+
 def _duration_of_stream(video: Video) -> int | None:
     if video.stream.duration and video.stream.time_base:
         return round(video.stream.duration * video.stream.time_base * SECOND)

@@ -1,6 +1,6 @@
 """Describes a video without making anything of it."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import BinaryIO
 
@@ -18,7 +18,7 @@ from snapapp.media.container import (
     video_stream,
 )
 from snapapp.media.errors import MediaError, NoVideo, Unusable
-from snapapp.media.moments import frames_from
+from snapapp.media.moments import duration_there, frames_from
 from snapapp.media.options import Limits
 
 _HDR = {16, 18}  # transfer characteristics: PQ, HLG
@@ -82,13 +82,16 @@ def clockwise(counterclockwise: float) -> int:
 
 
 def _describe_decoded(video: Video) -> Probe:
-    """Describes the video after decoding one frame, which proves that it can be decoded and has the rotation."""
+    """Describes the video after decoding one frame, which proves that it can be decoded and has the rotation. Of a file
+    that was cut off it states the duration that is there: beyond it nothing could be marked."""
     try:
         with in_words(video.reading):
             first = next(frames_from(video, 0, 0))
+            there = duration_there(video)
     except Unusable as problem:
         return _description(video.container, video.kind, video.stream, problem=problem)
-    return described(video, clockwise(first.frame.rotation))
+    whole = described(video, clockwise(first.frame.rotation))
+    return replace(whole, duration_seconds=there / SECOND) if there and there > 0 else whole
 
 
 def _description(

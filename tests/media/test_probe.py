@@ -144,3 +144,18 @@ def test_a_video_whose_every_picture_is_damaged_is_described_and_refused(video: 
 def test_when_it_was_filmed_is_what_the_camera_wrote(tmp_path: Path, said: dict[str, str], found: str | None) -> None:
     recipe = Recipe(suffix=".mov", times=(0,), movflags="+use_metadata_tags", metadata=said)
     assert probed(make(recipe, tmp_path / "camera.mov")).filmed_at == found
+
+
+@pytest.mark.parametrize("kind", ["mkv", "webm_vp9", "webm_vp8", "faststart"])
+def test_of_a_video_that_was_cut_off_the_duration_that_is_there_is_stated(video: Video, kind: str) -> None:
+    """What its header promises cannot be marked."""
+    data = video(kind).read_bytes()
+    whole = media.probe(io.BytesIO(data)).duration_seconds
+    cut = data[: len(data) * 2 // 3]
+    there = media.probe(io.BytesIO(cut)).duration_seconds
+    assert whole
+    assert there
+    assert there < 0.8 * whole
+    assert media.still(io.BytesIO(cut), there - 0.001)
+    with pytest.raises(media.PastTheEnd):
+        media.still(io.BytesIO(cut), there + 0.3)
