@@ -297,3 +297,17 @@ def test_a_press_on_a_video_counts_while_the_list_is_drawn_anew(
     expect(new).not_to_contain_text("being examined")
     page.mouse.up()
     expect(page).to_have_url(its)
+
+
+@pytest.mark.at_length  # media/test_probe has what is there of a file that was cut off in every run
+def test_of_a_video_that_was_cut_off_the_timeline_ends_with_what_is_there(page: Page, tmp_path: Path) -> None:
+    """The browser believes the header: moments in the rest of the timeline failed."""
+    data = material.make(material.GOOD["webm_vp9"], tmp_path / "whole.webm").read_bytes()
+    cut = tmp_path / "cut.webm"
+    cut.write_bytes(data[: len(data) * 2 // 3])
+    ready(page, cut)
+    expect(page.locator("#film")).to_be_visible()
+    expect(page.locator("#now")).to_contain_text(re.compile(r"/ 0:0[12]\.\d\d"))
+    page.keyboard.press("End")
+    page.keyboard.press("s")
+    expect(moments(page).locator(".state")).to_have_text(re.compile(r"\d frames? \+ clip"), timeout=PATIENCE)

@@ -40,7 +40,9 @@ export const player = {
     return video?.videoProbe?.sourceFps || 25;
   },
   get length() {
-    return (Number.isFinite(film.duration) && !isStill ? film.duration : video?.videoProbe?.durationSeconds) || 0;
+    // of a file that was cut off, the browser's is as its header promises
+    const length = Math.min(video?.videoProbe?.durationSeconds || Infinity, (!isStill && film.duration) || Infinity);
+    return Number.isFinite(length) ? length : 0;
   },
   get seconds() {
     if (isStill || !film.readyState) return position;
