@@ -388,8 +388,11 @@ async function explain(moment, error) {
     else left.push(detail);
   }
   inputs().find((each) => each.getAttribute("aria-invalid"))?.focus();
-  const isSignedOut = error.status === 401;
-  const words = isSignedOut ? t("Not saved: sign in again, at the top of this page, and save once more.") : told(error.message);
+  const ours = {
+    401: t("Not saved: sign in again, at the top of this page, and save once more."),
+    404: t("Not saved: somebody else has deleted this moment. What you typed stays here to be copied."),
+  };
+  const words = ours[error.status] ?? told(error.message);
   put(at("describe-said"), left.length || !error.details?.length ? words : "");
   if (error.status === 412) await showOthers(moment);
 }

@@ -105,6 +105,8 @@ export const PORTUGUESE = {
     "Foi digitado enquanto o vídeo mostrava outro momento. Ficará em {at}, que era assim.",
   "No, show me the moment": "Não, mostre o momento",
   "Yes, this is it": "Sim, é este",
+  "Not saved: somebody else has deleted this moment. What you typed stays here to be copied.":
+    "Não foi salvo: outra pessoa excluiu este momento. O que você digitou fica aqui para ser copiado.",
   "Somebody else has described it meanwhile, as {name}. To replace that, save again.":
     "Enquanto isso, outra pessoa o descreveu como {name}. Para substituir, salve de novo.",
   Subject: "Animal ou objeto",
