@@ -9,7 +9,7 @@ export const momentOf = (snap) => snap.resolvedStartSeconds ?? snap.startSeconds
 /** What is wrong with the time in the input; empty if nothing is. Half a time has an empty value, as none has. */
 export function flawOfFilmed({ validity }) {
   if (validity.badInput || validity.valueMissing) return t("Enter a day and a time.");
-  if (validity.rangeOverflow) return t("That has not been yet.");
+  if (validity.rangeOverflow) return t("That has not been yet, by this computer's clock.");
   return validity.rangeUnderflow ? t("That is before there were such cameras.") : "";
 }
 

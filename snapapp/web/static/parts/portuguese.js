@@ -205,7 +205,7 @@ export const PORTUGUESE = {
   "Correct when it was filmed": "Corrigir quando foi filmado",
   "Who corrects it": "Quem corrige",
   "Enter a day and a time.": "Informe o dia e a hora.",
-  "That has not been yet.": "Essa data está no futuro.",
+  "That has not been yet, by this computer's clock.": "Essa data está no futuro, pelo relógio deste computador.",
   "That is before there were such cameras.": "Isso foi antes de existirem câmeras assim.",
   "Who corrects it is part of the evidence.": "Quem corrige faz parte da evidência.",
   "Nothing was changed.": "Nada mudou.",
