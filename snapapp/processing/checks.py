@@ -29,7 +29,7 @@ def of(settings: Settings) -> Mapping[str, Check]:
     product: dict[str, Check] = {
         backups.NAME: backups.check_of(settings),
         decoders.NAME: decoders.check,
-        disk_check.NAME: disk_check.DiskCheck(room_of(settings)),
+        disk_check.NAME: lambda _: iter([disk_check.finding(room_of(settings))]),
     }
     cluster = {compute_check.NAME: compute_check.ComputeCheck(settings.compute)} if settings.compute else {}
     return (product if settings.has_product else {}) | cluster

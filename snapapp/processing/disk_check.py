@@ -1,23 +1,12 @@
 """The doctor's check of the disk of SNAPAPP_DATA_DIR, which need not be that of PostgreSQL."""
 
-from collections.abc import Iterator
-from dataclasses import dataclass
-
-from snapapp.jobs.doctor.finding import Finding, Patient, Severity
+from snapapp.jobs.doctor.finding import Finding, Severity
 from snapapp.storage import Room
 
 NAME = "data_disk"
 
 
-@dataclass(frozen=True, slots=True)
-class DiskCheck:
-    room: Room
-
-    def __call__(self, _: Patient | None = None) -> Iterator[Finding]:
-        yield _finding(self.room)
-
-
-def _finding(room: Room) -> Finding:
+def finding(room: Room) -> Finding:
     try:
         free = room.free_mb()
     except OSError as error:
