@@ -11,8 +11,8 @@ from snapapp.jobs.rows.database import open_connection
 # most commands.
 _FAMILIES = {
     "jobs": (
-        *("jobs.looking.add_commands", "jobs.adding.add_command", "jobs.many.add_commands"),
-        *("jobs.looking.add_further_commands", "jobs.upkeep.add_commands", "jobs.tail.add_command"),
+        *("jobs.looking.add_commands", "jobs.stats.add_command", "jobs.adding.add_command"),
+        *("jobs.many.add_commands", "jobs.upkeep.add_commands", "jobs.tail.add_command"),
         *("jobs.logs.add_command", "jobs.spec.add_command"),
     ),
     "queues": ("queues.add_commands",),

@@ -361,6 +361,24 @@ def test_a_queue_is_paused_with_a_reason_and_resumed(call: Call, db: Db) -> None
     assert "mail" in call("jobs", "stats").out
 
 
+def test_what_a_weekend_did_is_told_also_of_jobs_that_are_deleted(call: Call, db: Db) -> None:
+    assert "No attempt ended within the last 24h." in call("jobs", "stats", "--over", "24h").out
+    db.execute(
+        "INSERT INTO job_history SELECT at, 60, 'mail.send', 40, 2, 1, 5, '{30}', '{0,0,0,0,0,0,0,0,48}'"
+        " FROM unnest(%s::timestamptz[]) AS at",
+        [[ago(hours=30), ago(hours=60)]],
+    )
+    assert "No attempt ended within the last 24h." in call("jobs", "stats", "--over", "24h").out
+    *_, header, line = call("jobs", "stats", "--over", "7d").out.splitlines()
+    assert header.split() == ["LAST", "7D", "COMPLETED", "FAILED", "CANCELLED", "RETRIED", "WAITED", "RAN"]
+    assert line.split()[:5] == ["mail.send", "80", "4", "2", "10"]
+    told = call("jobs", "stats", "--over", "7d", "--json").json
+    assert (told["over"], told["kinds"][0]["failed"]) == ("7d", 4)
+    assert told["kinds"][0]["run"]["p50"] == pytest.approx(16, rel=0.3)
+    wrong = call("jobs", "stats", "--over", "2d")
+    assert (wrong.code, "invalid choice: '2d'" in wrong.err) == (2, True)
+
+
 def test_a_pause_of_a_queue_that_nothing_has_named_says_so(call: Call, db: Db) -> None:
     """Who mistyped believed that the queue stood still."""
     make_job(db, queue="media")

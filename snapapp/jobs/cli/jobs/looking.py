@@ -1,4 +1,4 @@
-"""`jobs list, show, explain, workflows, stats`: shows jobs and numbers about them, and changes nothing."""
+"""`jobs list, show, explain, workflows`: shows jobs, and changes nothing."""
 
 from argparse import Namespace
 from collections.abc import Iterator, Sequence
@@ -7,16 +7,15 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from snapapp.jobs import tracing
-from snapapp.jobs.amounts import about, ago, digits, local, milliseconds, moment_and_age, span
+from snapapp.jobs.amounts import about, ago, local, milliseconds, moment_and_age, span
 from snapapp.jobs.cli.jobs.which import add_filter, filter_of
-from snapapp.jobs.cli.queues import count_queues, show_queues
 from snapapp.jobs.cli.shown import answer, first_line, folded_json, in_json, say, show_json, show_list, whisper
 from snapapp.jobs.cli.tables import pairs_in_lines, show_pairs, show_table, table_in_lines, visible, write_lines
 from snapapp.jobs.cli.typed import Add, Db, job_number, whole
 from snapapp.jobs.model import Status
 from snapapp.jobs.rows import costs
-from snapapp.jobs.rows.costs import AttemptCost, KindCost
-from snapapp.jobs.rows.people import audit, lists, overviews, relatives, views
+from snapapp.jobs.rows.costs import AttemptCost
+from snapapp.jobs.rows.people import audit, lists, relatives, views
 from snapapp.jobs.rows.people.views import JobDetail, JobSummary
 
 
@@ -31,11 +30,7 @@ def add_commands(add: Add) -> None:
     showing.add_argument("--logs", type=whole(0, 10_000), default=20, help="how many log lines (default: 20)")
     explaining = add("explain", explain_job, "say why a job is where it is, and what comes next")
     explaining.add_argument("id", type=job_number, metavar="ID")
-
-
-def add_further_commands(add: Add) -> None:
     add("workflows", list_workflows, "list the newest jobs that wait for others, and how many of those are done")
-    add("stats", show_stats, "count what waits, runs and failed, what the last hour did, and what each kind costs")
 
 
 def list_jobs(db: Db, arguments: Namespace) -> int:
@@ -212,57 +207,3 @@ def _progress(job: JobSummary, *, bar: bool = False) -> str:
     drawn = f"{'█' * filled}{'░' * (20 - filled)} " if bar else ""
     note = "" if is_done else progress.get("note") or ""
     return f"{drawn}{percent:g} % {note}".rstrip()
-
-
-# --- numbers --------------------------------------------------------------------------------------------------------
-
-
-def show_stats(db: Db, arguments: Namespace) -> int:
-    queues, throughput, kinds = count_queues(db), overviews.throughput(db), costs.of_kinds(db)
-    if arguments.json:
-        show_json({"queues": queues, "last_hour": throughput, "costs": kinds})
-        return 0
-    show_queues(queues)
-    say("")
-    if throughput:
-        headers = ["last hour", "queue", "completed", "failed", "cancelled", "took", "waited"]
-        show_table(headers, [_last_hour(each) for each in throughput], numbers={2, 3, 4, 5, 6})
-    else:
-        say("No job ended within the last hour.")
-    if kinds:
-        say("\ncosts of an attempt: half of them stay below the first number, 95 % and 99 % below the others")
-        headers = ["kind", "attempts", "waited", "ran", "cpu", "memory"]
-        show_table(headers, [_costs(each) for each in kinds], numbers={1, 2, 3, 4, 5}, spare=(1,))
-    return 0
-
-
-def _last_hour(each: overviews.Throughput) -> list[str]:
-    counts = map(str, (each.completed, each.failed, each.cancelled))
-    return [each.kind, each.queue, *counts, _mean(each.mean_ms), _mean(each.mean_wait_ms)]
-
-
-def _mean(amount: float | None) -> str:
-    return "" if amount is None else milliseconds(amount)
-
-
-def _costs(each: KindCost) -> list[str]:
-    return [
-        each.kind,
-        str(each.attempts),
-        _percentiles(_UNITS_OF_TIME, each.wait_p50_ms, each.wait_p95_ms, each.wait_p99_ms),
-        _percentiles(_UNITS_OF_TIME, each.wall_p50_ms, each.wall_p95_ms, each.wall_p99_ms),
-        _percentiles(_UNITS_OF_TIME, each.cpu_p50_ms, each.cpu_p95_ms, each.cpu_p99_ms),
-        _percentiles({"MB": 1}, each.peak_p50_mb, each.peak_p95_mb, each.peak_p99_mb),
-    ]
-
-
-_UNITS_OF_TIME = {"h": 3_600_000, "min": 60_000, "s": 1000, "ms": 1}
-
-
-def _percentiles(units: dict[str, int], *amounts: float | None) -> str:
-    """The amounts in one common unit, so that they can be compared: the unit of the first one, or the next larger."""
-    known = [amount for amount in amounts if amount is not None]
-    if len(known) < len(amounts):
-        return ""
-    unit = next((name for name, size in units.items() if known[0] >= size / 10), [*units][-1])
-    return f"{'/'.join(digits(amount / units[unit]) for amount in known)} {unit}"
