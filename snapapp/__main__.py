@@ -13,7 +13,7 @@ from snapapp import __version__
 from snapapp.cli.arguments import ALL, FAMILIES, parser_for
 
 _PLACES = {  # the function in snapapp.cli of each command
-    "serve": "service.run",
+    "serve": "processes.service.run",
     "tenants": "product.tenant_command",
     "operators": "operators.run",
     "demo": "product.prepare_demo",
@@ -26,7 +26,8 @@ _PLACES = {  # the function in snapapp.cli of each command
     "kinds": "commands.show_kinds",
     **dict.fromkeys(("backup", "restore", "drill"), "backups.run"),
     **dict.fromkeys(FAMILIES, "queue.run"),
-    **{name: f"{name}.run" for name in ("bench", "worker", "supervisor", "compute", "top", "simulate")},
+    **{name: f"processes.{name}.run" for name in ("worker", "supervisor", "compute")},
+    **{name: f"{name}.run" for name in ("bench", "top", "simulate")},
 }
 _LOGS = ("serve", "worker", "supervisor", "compute", "top")  # they begin the log, and hear signals themselves
 _THAT_LOOK = ("doctor", "check-deploy")  # exit with 2 where they cannot, so that a script can tell "ill" from "unknown"

@@ -102,9 +102,9 @@ def hear_signals() -> None:
 
 def main(number: int) -> None:
     import snapapp.app
-    import snapapp.cli.service
-    import snapapp.cli.supervisor
-    import snapapp.cli.worker  # noqa: F401
+    import snapapp.cli.processes.service
+    import snapapp.cli.processes.supervisor
+    import snapapp.cli.processes.worker  # noqa: F401
 
     hear_signals()
     gc.freeze()  # else the first collection of every fork copies all pages

@@ -13,7 +13,8 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from snapapp.cli import commands, worker
+from snapapp.cli import commands
+from snapapp.cli.processes import worker
 from snapapp.jobs import schema
 from snapapp.jobs.rows.people import lists
 from tests import ROOT

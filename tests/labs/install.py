@@ -232,11 +232,11 @@ def a_release_that_hangs_is_taken_back(box: Box) -> None:
     serve = "    house, store = Monolith(settings)"
     hangs = f"    import time; time.sleep(600)\n{serve}"
     began = time.monotonic()
-    refused(box, "snapapp/cli/service.py", serve, hangs, "was taken back", HEALTHY_WITHIN="10")
+    refused(box, "snapapp/cli/processes/service.py", serve, hangs, "was taken back", HEALTHY_WITHIN="10")
     assert time.monotonic() - began < 240
 
 
-BROKEN = ("snapapp/cli/service.py", '"""', 'raise SystemExit("broken")\n"""')
+BROKEN = ("snapapp/cli/processes/service.py", '"""', 'raise SystemExit("broken")\n"""')
 
 MIGRATION = '''"""Another table."""
 from alembic import op

@@ -15,8 +15,8 @@ import pytest
 from fastapi import FastAPI
 from fastapi.responses import StreamingResponse
 
-from snapapp.cli import service
-from snapapp.cli.service import Server
+from snapapp.cli.processes import service
+from snapapp.cli.processes.service import Server
 from snapapp.settings.table import Settings
 from tests.factory import Db, make_job, make_jobs, row
 from tests.jobs.working import until

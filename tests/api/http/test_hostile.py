@@ -18,7 +18,7 @@ from starlette.testclient import TestClient
 
 from snapapp.api.http.requests import exchange
 from snapapp.api.http.requests.exchange import BODY_MAX
-from snapapp.cli.service import Server
+from snapapp.cli.processes.service import Server
 from tests.api.conftest import served
 from tests.api.examples import NOBODY, mark
 from tests.factory import Db, make_job, statuses

@@ -30,7 +30,7 @@ from snapapp.api.http.requests.exchange import Body
 from snapapp.api.http.requests.middleware import Requests
 from snapapp.api.http.requests.route_counts import Traffic
 from snapapp.api.http.requests.tokens import Keys
-from snapapp.cli.service import Server
+from snapapp.cli.processes.service import Server
 from snapapp.jobs.worker.capacity.web_priority import WebPriority
 from tests.jobs.working import until
 

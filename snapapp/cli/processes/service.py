@@ -21,7 +21,7 @@ from fastapi import FastAPI
 from snapapp import logs
 from snapapp.api.http.requests.connections import Connection, most_open
 from snapapp.app import create_app
-from snapapp.cli import reload
+from snapapp.cli.processes import reload
 from snapapp.errors import SnapError
 from snapapp.jobs.os.signals import Signals
 from snapapp.process.monolith import Monolith

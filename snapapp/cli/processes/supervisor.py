@@ -9,7 +9,7 @@ from pathlib import Path
 from signal import SIGCHLD, SIGCONT, SIGUSR1, SIGUSR2
 
 from snapapp import logs
-from snapapp.cli import start
+from snapapp.cli.processes import start
 from snapapp.errors import SnapError
 from snapapp.jobs.fleet import plan as plans
 from snapapp.jobs.fleet import plan_file

@@ -9,7 +9,7 @@ from contextlib import ExitStack, contextmanager
 from datetime import timedelta
 
 from snapapp import logs
-from snapapp.cli import start
+from snapapp.cli.processes import start
 from snapapp.jobs import tracing
 from snapapp.jobs.os.signals import Signals
 from snapapp.jobs.process import foreground
