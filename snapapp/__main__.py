@@ -111,7 +111,7 @@ def _run(arguments: Namespace) -> int:
         level = settings.log_level
         if arguments.command not in _LOGS:
             logs.begin(settings, at_least=LogLevel.WARNING)
-        module, _, run = _PLACES[arguments.command].partition(".")
+        module, _, run = _PLACES[arguments.command].rpartition(".")
         # ends as by Ctrl-C: an embedded server stops where nobody else uses it, and no file is left half made
         interrupted = handled(signal.default_int_handler, signal.SIGTERM, signal.SIGHUP)
         with nullcontext() if arguments.command in _LOGS else interrupted:
