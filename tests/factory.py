@@ -29,8 +29,8 @@ T = TypeVar("T")
 FINAL = ("COMPLETED", "FAILED", "CANCELLED")
 MINUTE = timedelta(minutes=1)
 SECOND = timedelta(seconds=1)
-BY = claim_rows.Claimant("worker", MINUTE)
-OTHER = claim_rows.Claimant("other", MINUTE)
+BY = claim_rows.ClaimingWorker("worker", MINUTE)
+OTHER = claim_rows.ClaimingWorker("other", MINUTE)
 OOPS = Failure("ValueError: oops", "in line 1")
 
 
@@ -140,7 +140,9 @@ def enqueue_many(db: AnyDb, *specs: dict[str, Any]) -> list[int | None]:
     return lifecycle.enqueue(db, json.dumps([{"kind": "test"} | one for one in specs]))
 
 
-def claim(db: Db, limit: int = 100, *, kinds: Sequence[str] = ("test",), by: claim_rows.Claimant = BY) -> list[int]:
+def claim(
+    db: Db, limit: int = 100, *, kinds: Sequence[str] = ("test",), by: claim_rows.ClaimingWorker = BY
+) -> list[int]:
     return sorted(one.id for one in claimed(db, limit, kinds=kinds, by=by).jobs)
 
 
@@ -150,7 +152,7 @@ def claimed(
     look: claim_rows.Look | None = None,
     *,
     kinds: Sequence[str] = ("test",),
-    by: claim_rows.Claimant = BY,
+    by: claim_rows.ClaimingWorker = BY,
 ) -> claim_rows.Claimed:
     """One claim for one room whose slots are all free; nothing has to wait in memory."""
     wanted = [claim_rows.Wanted(kind, executor=0, at_most=limit, at_once=limit) for kind in kinds]

@@ -21,7 +21,7 @@ from snapapp.jobs.process.runtime import Runtime
 from snapapp.jobs.registry import Registry
 from snapapp.jobs.rows import claim as claim_rows
 from snapapp.jobs.rows import settle
-from snapapp.jobs.rows.claim import Claimant, Look, Wanted
+from snapapp.jobs.rows.claim import ClaimingWorker, Look, Wanted
 from snapapp.jobs.rows.database import Row
 from snapapp.jobs.rows.database import connect as connect_as_worker
 from snapapp.jobs.settings import JobsSettings
@@ -32,7 +32,7 @@ _BATCH = 100
 _WARM_UPS = 5  # psycopg prepares a statement at its fourth use
 _UNKNOWN = "bench.a-kind-that-nobody-knows"
 _LAST = 40  # how many of the last claims of a drain are measured
-_BY = Claimant("bench", timedelta(minutes=1))
+_BY = ClaimingWorker("bench", timedelta(minutes=1))
 _WANTED = [Wanted(KIND, executor=0, at_most=_BATCH, at_once=_BATCH)]
 
 

@@ -33,7 +33,7 @@ from snapapp.jobs.registry import Processor, Registry
 from snapapp.jobs.retry import wait_spread
 from snapapp.jobs.rows import claim as claim_rows
 from snapapp.jobs.rows import lifecycle, limits, notes
-from snapapp.jobs.rows.claim import FIRST, HEADS_AT_ONCE, Claimant, Look, Wanted
+from snapapp.jobs.rows.claim import FIRST, HEADS_AT_ONCE, ClaimingWorker, Look, Wanted
 from snapapp.jobs.rows.database import Db
 from snapapp.jobs.rows.notes import LogLine
 from snapapp.jobs.settings import JobsSettings
@@ -120,7 +120,7 @@ class _Bench(ExitStack):
         self._within = within
         self._in_children = in_children
         self._wait = wait_spread(settings.retry)
-        self._claimant = Claimant("testing", settings.timeout)
+        self._claiming_worker = ClaimingWorker("testing", settings.timeout)
         self._turns: dict[tuple[str, str], str] = {}  # by queue and kind: the lane that was served last
         self._guard = Guard()
         self.callback(self._guard.stop)
@@ -141,7 +141,7 @@ class _Bench(ExitStack):
         for _ in range(_LOOKS):
             turns = tuple((queue, kind, lane) for (queue, kind), lane in self._turns.items())
             look = Look(begin=begin, turns=turns, suspect=suspect)
-            claimed = claim_rows.claim(self.connection, self._claimant, wanted, look)
+            claimed = claim_rows.claim(self.connection, self._claiming_worker, wanted, look)
             self._turns |= {(queue, kind): lane for queue, kind, lane in claimed.turns}
             if claimed.jobs:
                 return claimed.jobs[0]

@@ -8,7 +8,7 @@ import psycopg
 
 from snapapp.bench.plan import KIND
 from snapapp.bench.roles import stage
-from snapapp.jobs.rows.claim import _CLAIM, Bookmark, Claimant, Head, Look, Wanted, _parameters
+from snapapp.jobs.rows.claim import _CLAIM, Bookmark, ClaimingWorker, Head, Look, Wanted, _parameters
 from snapapp.jobs.rows.database import Row, connect, run_prepared
 from snapapp.jobs.rows.settle import _COMPLETE
 from snapapp.jobs.worker.wakeup import JOB_CHANNEL
@@ -24,7 +24,7 @@ class Loop:
 
     def __init__(self, db: psycopg.Connection[Row], batch: int) -> None:
         self._db = db
-        self._by = Claimant("bare", timedelta(minutes=1))
+        self._by = ClaimingWorker("bare", timedelta(minutes=1))
         self._wanted = [Wanted(KIND, executor=0, at_most=batch, at_once=batch)]
         self._batch = batch
         self._after: dict[Head, Bookmark] = {}

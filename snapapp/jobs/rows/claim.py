@@ -218,10 +218,8 @@ class Wanted(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Claimant:
-    """The worker that claims."""
-
-    worker: str
+class ClaimingWorker:
+    id: str
     lease_for: timedelta
     queues: tuple[str, ...] = ()  # empty: all
 
@@ -256,7 +254,7 @@ class Claimed(NamedTuple):
     at: datetime  # when the claim began, by the database's clock
 
 
-def claim(db: Db, by: Claimant, wanted: Sequence[Wanted], look: Look | None = None) -> Claimed:
+def claim(db: Db, by: ClaimingWorker, wanted: Sequence[Wanted], look: Look | None = None) -> Claimed:
     """Claims due jobs, by priority and then age, as many as wanted."""
     rows = run_prepared(db, _CLAIM, _parameters(by, wanted, look or Look()))
     summary = next(row for row in rows if row[0] is None)
@@ -294,14 +292,16 @@ RETURNING id, CASE WHEN waits_for IS NULL AND pg_column_size(payload) <= 65536 T
 """
 
 
-def refused(db: psycopg.Connection[Any], by: Claimant, kinds: Sequence[str], besides: Collection[int]) -> set[int]:
+def refused(
+    db: psycopg.Connection[Any], by: ClaimingWorker, kinds: Sequence[str], besides: Collection[int]
+) -> set[int]:
     """After a claim that PostgreSQL refused: tries the due jobs, ever fewer at a time, and returns those refused.
     Each try is rolled back."""
     refused_ids: set[int] = set()
 
     def try_to_claim(ids: Sequence[int]) -> Rows:
         with db.transaction(force_rollback=True):
-            return run(db, _TRY, {"worker": by.worker, "ids": list(ids)})
+            return run(db, _TRY, {"worker": by.id, "ids": list(ids)})
 
     filters = {"kinds": list(kinds), "queues": list(by.queues) or None, "besides": list(besides)}
     row_by_row(try_to_claim, [row[0] for row in run(db, _NEXT, filters)], lambda job_id, _: refused_ids.add(job_id))
@@ -360,11 +360,11 @@ def parents(db: Db, job_id: int) -> bytes:
     return bytes(run(db, _PARENTS, {"id": job_id, "cap": JSON_CAP})[0][0])
 
 
-def _parameters(by: Claimant, wanted: Sequence[Wanted], look: Look) -> dict[str, Any]:
+def _parameters(by: ClaimingWorker, wanted: Sequence[Wanted], look: Look) -> dict[str, Any]:
     bookmarked = sorted(look.bookmarks)
     marks = [look.bookmarks[head] for head in bookmarked]
     return {
-        "worker": by.worker,
+        "worker": by.id,
         "lease_for": by.lease_for,
         "queues": list(by.queues) or None,
         "kinds": [one.kind for one in wanted],

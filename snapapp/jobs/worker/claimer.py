@@ -12,7 +12,7 @@ from snapapp.jobs.errors import JobsError, LeaseLost
 from snapapp.jobs.executors import Executor
 from snapapp.jobs.model import Job
 from snapapp.jobs.rows import claim, leases, limits
-from snapapp.jobs.rows.claim import FIRST, HEADS_AT_ONCE, LAST, Claimant, Claimed, Head, Look, Wanted
+from snapapp.jobs.rows.claim import FIRST, HEADS_AT_ONCE, LAST, Claimed, ClaimingWorker, Head, Look, Wanted
 from snapapp.jobs.rows.database import is_away, waited_in_vain
 from snapapp.jobs.worker.bookmarks import Bookmarks
 from snapapp.jobs.worker.capacity.admission import Admission
@@ -58,7 +58,7 @@ class Claimer:
     ) -> None:
         self._parts = parts
         self._database = parts.database("claim")
-        self._claimant = Claimant(parts.id, parts.settings.lease_for, parts.settings.queues)
+        self._claiming_worker = ClaimingWorker(parts.id, parts.settings.lease_for, parts.settings.queues)
         self._all_executors = executors
         self._executors: Mapping[str, Executor] = executors.by_name
         self._kinds = kinds = executors.executor_of
@@ -202,7 +202,7 @@ class Claimer:
         self._answer_was_lost = True
         with self._database.connection() as db:
             try:
-                claimed = claim.claim(db, self._claimant, wanted, look)
+                claimed = claim.claim(db, self._claiming_worker, wanted, look)
             except psycopg.Error as error:
                 if is_away(error) or waited_in_vain(error):
                     raise
@@ -230,7 +230,7 @@ class Claimer:
     def _find_refused_jobs(self, db: Connection[Any], wanted: list[Wanted]) -> None:
         """Finds the rows that PostgreSQL lets nobody write (a trigger, a CHECK added later), so that claims leave them
         out: one such row fails every claim that includes it."""
-        newly_refused = claim.refused(db, self._claimant, [one.kind for one in wanted], self._refused)
+        newly_refused = claim.refused(db, self._claiming_worker, [one.kind for one in wanted], self._refused)
         self._refused = self._refused | newly_refused
         self._refused_until = monotonic() + _REFUSED_FOR
 
@@ -308,5 +308,5 @@ class Claimer:
         """Gives back the jobs that a claim took whose answer never reached us: no worker would run them."""
         known_ids = [job.id for job in self._held_jobs.all()]
         with self._database.connection() as db:
-            leases.release_unheard(db, self._claimant.worker, known_ids)
+            leases.release_unheard(db, self._claiming_worker.id, known_ids)
         self._answer_was_lost = False

@@ -15,7 +15,7 @@ from psycopg import errors as pg
 from snapapp.jobs.model import Lease
 from snapapp.jobs.rows import claim as claim_rows
 from snapapp.jobs.rows import lifecycle
-from snapapp.jobs.rows.claim import FIRST, HEADS_AT_ONCE, LAST, Claimant, Claimed, Head, Look, Wanted
+from snapapp.jobs.rows.claim import FIRST, HEADS_AT_ONCE, LAST, Claimed, ClaimingWorker, Head, Look, Wanted
 from snapapp.jobs.rows.database import connect
 from tests.factory import (
     BY,
@@ -54,7 +54,7 @@ def claim_on(db: Db, claimed: Claimed, limit: int = 100) -> Claimed:
     return take(db, limit, Look(bookmarks=claimed.last))
 
 
-def alone(db: Db, by: Claimant = BY, how: str = "idle", *, apart: Sequence[str] = ()) -> list[int]:
+def alone(db: Db, by: ClaimingWorker = BY, how: str = "idle", *, apart: Sequence[str] = ()) -> list[int]:
     return [one.id for one in take(db, look=Look(suspect=how, apart=apart), by=by).jobs]
 
 

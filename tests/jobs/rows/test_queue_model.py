@@ -352,7 +352,7 @@ class QueueMachine(RuleBasedStateMachine):
         queues: tuple[str, ...] = (),
     ) -> claim_rows.Claimed:
         wanted = [claim_rows.Wanted(kind, 0, limit, limit) for kind in kinds]
-        return claim_rows.claim(self.db, claim_rows.Claimant(worker, HOUR, queues), wanted, look)
+        return claim_rows.claim(self.db, claim_rows.ClaimingWorker(worker, HOUR, queues), wanted, look)
 
     @precondition(lambda self: self.bookmarks)
     @rule(worker=st.sampled_from(WORKERS), limit=st.sampled_from([1, 2, 5]))

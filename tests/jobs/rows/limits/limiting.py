@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from snapapp.jobs.rows.claim import Claimant, Claimed, Look
+from snapapp.jobs.rows.claim import Claimed, ClaimingWorker, Look
 from tests.factory import BY, Db, claimed, make_jobs
 
 both_servers = pytest.mark.both_servers
@@ -34,7 +34,7 @@ def turn(
     db: Db,
     most: int = 100,
     *,
-    by: Claimant = BY,
+    by: ClaimingWorker = BY,
     served: Turns | None = None,
     kinds: Sequence[str] = ("test",),
     **how: Any,
