@@ -17,9 +17,9 @@ To follow one job, read the modules in this order: `model` (what a job is), `reg
 `adding` and `workflows` (how a job is added), `rows` (every SQL statement on jobs), `worker/claimer` (how a worker
 claims a job), `worker/slots`, `executors` and `executors/attempt` (how the job runs), `context` (which tenant's data it
 may touch), `worker/connections` (how it borrows a database connection), `worker/watchdog` (who enforces its timeout),
-`worker/finish` and `worker/settler` (how its outcome is written down), `worker/leases` (how a worker keeps its lease),
-`worker/worker` (how these parts make a worker). For schedules: `schedules/slots` (when a schedule is due),
-`schedules/ledger` (the record of each slot), `schedules/scheduler` (the thread that looks for due slots).
+`worker/finish`, `worker/hooks` and `worker/settler` (how its outcome is written down), `worker/leases` (how a worker
+keeps its lease), `worker/worker` (how these parts make a worker). For schedules: `schedules/slots` (when a schedule is
+due), `schedules/ledger` (the record of each slot), `schedules/scheduler` (the thread that looks for due slots).
 `docs/architecture.md` follows the same order file by file, `docs/transitions.md` describes the states.
 """
 

@@ -37,7 +37,7 @@ from snapapp.jobs.rows.claim import FIRST, HEADS_AT_ONCE, ClaimingWorker, Look, 
 from snapapp.jobs.rows.database import Db
 from snapapp.jobs.rows.notes import LogLine
 from snapapp.jobs.settings import JobsSettings
-from snapapp.jobs.worker import finish
+from snapapp.jobs.worker import hooks
 from snapapp.jobs.worker.connections import refuse_on_an_event_loop
 
 SqlDb = sqlalchemy.Connection | Session | scoped_session[Any]
@@ -165,15 +165,15 @@ class _Bench(ExitStack):
         finished = Finished(job, self._outcome(job, processor, timeout), monotonic() - job.started_at)
         try:
             status = self._settle(finished, processor)
-        except finish.CommitFailed as refused:
+        except hooks.CommitFailed as refused:
             status = self._settle(refused.finished, processor)
         return status.value if status else "LEASE_LOST"
 
     def _settle(self, finished: Finished, processor: Processor) -> Status | None:
-        settle = finish.settle_with_hook
+        settle = hooks.settle_with_hook
         try:
             return settle(finished, processor, self.transaction, self._wait, self._within)[1]
-        except finish.HookFailed as failed:
+        except hooks.HookFailed as failed:
             raise failed.error from None  # the test sees the error that its own hook raised
 
     def _outcome(self, job: Job, processor: Processor, timeout: float) -> Outcome:

@@ -57,9 +57,9 @@ class ThreadExecutor:
     def interrupt(self, job: Job, reason: JobsError) -> None:
         """Does nothing: no thread can be stopped from outside. The job sees `stop` at its next raise_if_cancelled."""
 
-    def replace(self, number: int, conclude: Callable[[], None]) -> None:
-        """Gives the slot of a thread that hangs to a new thread, which first concludes the job that hangs."""
-        successor = self._thread(number, conclude)
+    def replace(self, number: int, settle: Callable[[], None]) -> None:
+        """Gives the slot of a thread that hangs to a new thread, which first settles the job that hangs."""
+        successor = self._thread(number, settle)
         self._threads[number] = successor
         successor.start()
 

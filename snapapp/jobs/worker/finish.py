@@ -1,127 +1,95 @@
-"""The end of an attempt whose kind has a hook: one transaction settles the job, which fails if its lease is lost, and
-then runs the hook."""
+"""How an attempt ends on its slot: an event reports it; then the slot settles a job that has a hook, and the settler
+settles the others."""
 
-import json
-from collections.abc import Callable
-from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING
+import logging
+import threading
+from time import monotonic
 
 from tenacity.wait import wait_base
 
-from snapapp.jobs import tracing
-from snapapp.jobs.context import Within
-from snapapp.jobs.errors import LeaseLost
-from snapapp.jobs.executors.attempt import judge
-from snapapp.jobs.model import Buried, Finished, Job, Outcome, Status, Succeeded
+from snapapp.jobs import events
+from snapapp.jobs.model import Buried, Dropped, Finished, Job, Outcome, Retried, Succeeded
 from snapapp.jobs.registry import Processor
-from snapapp.jobs.rows import settle
-from snapapp.jobs.rows.database import is_away, waited_in_vain
+from snapapp.jobs.retry import pause_after
+from snapapp.jobs.worker import hooks
+from snapapp.jobs.worker.parts import WorkerParts
+from snapapp.jobs.worker.settler import Settler
+from snapapp.jobs.worker.watchdog import Watchdog
 
-if TYPE_CHECKING:
-    from sqlalchemy import Connection
-
-Transaction = Callable[[Job], AbstractContextManager["Connection"]]
-
-_NO_CONTEXT = Within()
+_HOOK_TRIES = 3  # for a hook that raises, and for a row that PostgreSQL refuses, each time
 
 
-class HookFailed(Exception):
-    """A hook raised, so the transaction was rolled back: the job is not settled."""
+class Finish:
+    def __init__(
+        self, parts: WorkerParts, settler: Settler, watchdog: Watchdog, wait: wait_base, closed: threading.Event
+    ) -> None:
+        self._parts = parts
+        self._settler = settler
+        self._watchdog = watchdog
+        self._wait = wait
+        self._closed = closed
 
-    def __init__(self, error: BaseException) -> None:
-        self.error = error
-        super().__init__(f"{type(error).__name__}: {error}")
+    def settle(self, job: Job, processor: Processor, outcome: Outcome) -> None:
+        finished = Finished(job, outcome, monotonic() - (job.started_at or 0.0))
+        self._report_attempt(finished)
+        if (processor.commit or processor.failed) and hooks.needs_a_hook(processor, outcome):
+            self._settle_with_hook(finished, processor)
+        else:
+            self._settler.put(finished)
 
+    def drop(self, job: Job, error: BaseException) -> None:
+        """Drops a job whose slot failed outside of the attempt: beats would keep the lease of a held job for ever."""
+        self._parts.complain("work", error)
+        self._settler.put(Finished(job, Dropped(), None))
 
-class CommitFailed(Exception):
-    """The settle with a `commit` hook failed and was rolled back. `finished` is the failure to settle instead."""
-
-    def __init__(self, finished: Finished) -> None:
-        self.finished = finished
-        super().__init__(finished.job.id)
-
-
-def needs_a_hook(processor: Processor, outcome: Outcome) -> bool:
-    match outcome:
-        case Succeeded():
-            return processor.commit is not None
-        case Buried():
-            return processor.failed is not None
-    return False
-
-
-def settle_with_hook(
-    finished: Finished,
-    processor: Processor,
-    transaction: Transaction,
-    wait: wait_base,
-    within: Within = _NO_CONTEXT,
-    *,
-    was_unsure: bool = False,
-    hook_may_come_again: bool = True,
-) -> tuple[Finished, Status | None]:
-    """Settles the job, then runs the hook, in one transaction. Returns None as status when the lease is lost. Raises
-    CommitFailed when the attempt counts as failed: the caller then settles `CommitFailed.finished`.
-
-    `was_unsure`: an earlier call lost its connection, perhaps after its COMMIT. So a lost lease may be our own commit.
-    `hook_may_come_again`: False once hooks have lost their connection several times. Then the hook itself is taken for
-    the cause, and the attempt fails; until then the database is, and the caller tries again.
-    """
-    job, is_success = finished.job, isinstance(finished.outcome, Succeeded)
-    try:
-        return finished, _settle(finished, processor, transaction, within)
-    except LeaseLost:
-        return finished, _landed_already(job, transaction) if was_unsure else None
-    except HookFailed as hook:
-        if not is_success or (hook_may_come_again and is_away(hook.error)):
-            raise
-        raise _commit_failed(finished, hook.error, processor.wait or wait) from hook.error
-    except BaseException as error:
-        if not is_success or is_worth_another_try(error):
-            raise
-        raise _commit_failed(finished, error, processor.wait or wait) from error
-
-
-def _commit_failed(finished: Finished, error: BaseException, wait: wait_base) -> CommitFailed:
-    return CommitFailed(finished._replace(outcome=judge(finished.job, error, wait)))
-
-
-def _settle(finished: Finished, processor: Processor, transaction: Transaction, within: Within) -> Status | None:
-    job = finished.job
-    with transaction(job) as db:
-        status = settle.settle(db, finished)
-        if status is None:
-            raise LeaseLost(f"job {job.id} is no longer ours at lease {job.lease_seq}")
-        hook = _hook(finished, processor, status)
-        if hook:
+    def _settle_with_hook(self, finished: Finished, processor: Processor) -> None:
+        """Settles on the job's own slot: a slow hook holds up this slot only. Waits while the database is away."""
+        failures = hooks_failed = 0
+        while not self._closed.is_set():
             try:
-                with tracing.span("hook", job.kind, under=job.traceparent), within(job, db):
-                    hook(db)
-            except BaseException as error:
-                raise HookFailed(error) from error
-    return status
+                with self._watchdog.expecting(finished.job, monotonic()):
+                    settled, status = hooks.settle_with_hook(
+                        finished,
+                        processor,
+                        self._parts.transaction,
+                        self._wait,
+                        self._parts.within,
+                        was_unsure=failures > 0,
+                        hook_may_come_again=hooks_failed + 1 < _HOOK_TRIES,
+                    )
+                self._settler.settled_elsewhere(settled, status)
+                return
+            except hooks.CommitFailed as refused:
+                finished = refused.finished  # from here on a failure, even if its `failed` hook has to be dropped
+                hooks_failed = 0  # the `failed` hook gets its own tries
+            except BaseException as error:  # noqa: BLE001 - a hook may raise anything, SystemExit too
+                failures += 1
+                hooks_failed += isinstance(error, hooks.HookFailed)
+                self._parts.complain("settle with hook", error)
+                if hooks_failed >= _HOOK_TRIES or (failures >= _HOOK_TRIES and not hooks.is_worth_another_try(error)):
+                    self._drop_hook(finished, error)
+                    return
+                self._closed.wait(pause_after(failures))
 
+    def _drop_hook(self, finished: Finished, error: BaseException) -> None:
+        """Settles without the `failed` hook when that keeps raising: the job must reach the dead letters. A `commit`
+        hook is never dropped: when it raises, `hooks` turns the attempt into a failure (CommitFailed)."""
+        assert not isinstance(finished.outcome, Succeeded)
+        job = finished.job
+        why = f"{type(error).__name__}: {error}"
+        self._parts.events.emit(
+            events.HOOK_DROPPED, logging.ERROR, worker_id=self._parts.id, job_id=job.id, kind=job.kind, error=why
+        )
+        self._settler.put(finished)
 
-def _hook(finished: Finished, processor: Processor, status: Status) -> "Callable[[Connection], None] | None":
-    """Returns the hook to call for this end of the job, or None."""
-    job, outcome, commit, failed = finished.job, finished.outcome, processor.commit, processor.failed
-    if status is Status.COMPLETED and commit and isinstance(outcome, Succeeded):
-        return lambda db: commit(db, job, _decoded(outcome))
-    if status is Status.FAILED and failed and isinstance(outcome, Buried):
-        return lambda db: failed(db, job, outcome.failure)
-    return None
-
-
-def _landed_already(job: Job, transaction: Transaction) -> Status | None:
-    with transaction(job) as db:
-        return settle.landed_already(db, job.lease)
-
-
-def _decoded(outcome: Succeeded) -> object:
-    return None if outcome.result is None else json.loads(outcome.result)
-
-
-def is_worth_another_try(error: BaseException) -> bool:
-    """For an error outside of the hook: is it not the job's fault? The server is away or takes no writes, the pool is
-    empty, or another transaction has locked the row."""
-    return is_away(error) or waited_in_vain(error)
+    def _report_attempt(self, finished: Finished) -> None:
+        """Emits how the processor ended. What becomes of the job is the settler's event."""
+        hears, emit = self._parts.events.hears, self._parts.events.emit
+        if not (hears(events.JOB_PROCESSED) or hears(events.JOB_ERRORED)):
+            return
+        facts = self._parts.facts(finished.job) | {"duration_ms": round((finished.ran_for or 0.0) * 1000, 3)}
+        match finished.outcome:
+            case Succeeded():
+                emit(events.JOB_PROCESSED, **facts)
+            case Retried(failure) | Buried(failure, ran=True):
+                emit(events.JOB_ERRORED, **facts, error=failure.error)

@@ -17,7 +17,7 @@ from snapapp.jobs.settings import JobsSettings
 from snapapp.jobs.worker.capacity.pace import Pace
 from snapapp.jobs.worker.capacity.web_priority import WebPriority
 from snapapp.jobs.worker.connections import JobConnections
-from snapapp.jobs.worker.finish import Transaction
+from snapapp.jobs.worker.hooks import Transaction
 from snapapp.jobs.worker.leases.held import HeldJobs
 from snapapp.jobs.worker.notes import Notes
 

@@ -1,4 +1,4 @@
-"""What a slot does with a job: starts it if it still may, runs it, concludes it. Opens the executors that the kinds
+"""What a slot does with a job: starts it if it still may, runs it, settles it. Opens the executors that the kinds
 need."""
 
 import asyncio
@@ -25,15 +25,15 @@ from snapapp.jobs.registry import Processor
 from snapapp.jobs.retry import wait_spread
 from snapapp.jobs.rows.database import Database
 from snapapp.jobs.settings import JobsSettings
-from snapapp.jobs.worker import finish
+from snapapp.jobs.worker import hooks
 from snapapp.jobs.worker.begin import Begin, Reserve
-from snapapp.jobs.worker.conclusion import Conclusion
+from snapapp.jobs.worker.finish import Finish
 from snapapp.jobs.worker.parts import WorkerParts
 from snapapp.jobs.worker.settler import Settler
 from snapapp.jobs.worker.watchdog import Watchdog
 
 T = TypeVar("T")
-Run = Callable[[Job, Processor], Outcome | None]  # None: the job ran too long, and the watchdog has concluded it
+Run = Callable[[Job, Processor], Outcome | None]  # None: the job ran too long, and the watchdog has settled it
 
 _BESIDE_THE_LOOP = 4  # threads: for the hooks of coroutine jobs, and to prepare such jobs
 _QUICK = 0.001  # seconds: for jobs shorter than this, reading the thread's CPU clock twice (1 µs) costs noticeably
@@ -54,9 +54,9 @@ class Executors:
         self._processors = {one.kind: one for one in registry}
         self.executor_of: dict[str, str] = {one.kind: one.executor for one in registry}
         self._guard = Guard()
-        self._watchdog = Watchdog(parts, database, self._conclude_given_up)
+        self._watchdog = Watchdog(parts, database, self._settle_given_up)
         self._begin = Begin(parts, settler, self._closed)
-        self._conclusion = Conclusion(parts, settler, self._watchdog, self._wait, self._closed)
+        self._finish = Finish(parts, settler, self._watchdog, self._wait, self._closed)
         # The event loop must not block. Its own thread pool may be full of jobs' hanging asyncio.to_thread calls.
         self._beside_the_loop = ThreadPoolExecutor(_BESIDE_THE_LOOP, "beside-the-loop")
         self.by_name = self._open(settings)
@@ -149,11 +149,11 @@ class Executors:
                     emit(events.JOB_ACTIVE, **self._parts.facts(job))
                 outcome = run(job, processor)
                 if outcome is not None:
-                    self._conclusion.write(job, processor, outcome)
+                    self._finish.settle(job, processor, outcome)
                 elif not self._watchdog.takes_its_slot_back(job):
                     return False
             except BaseException as error:  # noqa: BLE001 - a slot's outermost edge: the job's lease runs out
-                self._conclusion.let_go(job, error)
+                self._finish.drop(job, error)
             if tracing.tracer is not None:
                 tracing.tracer.rests()
             mark(0, 0.0)
@@ -163,7 +163,7 @@ class Executors:
 
     async def _work_async(self, job: Job, task: asyncio.Task[None]) -> None:
         mark = self._free_marks.pop()
-        is_concluding = False  # a thread concludes the job, and goes on when this task is cancelled
+        is_settling = False  # a thread settles the job, and goes on when this task is cancelled
         try:
             if job.payload_json is None and not await self._beside(self._begin.prepare, job):
                 return
@@ -179,16 +179,16 @@ class Executors:
             self._watchdog.awaiting[job] = task
             outcome = await attempt.run_async(job, processor, self._wait, timeout, self._parts.within or None)
             self._revoke_connections_left(job)
-            if self._watchdog.awaiting.pop(job, None) is None:  # the watchdog has given the job up and concluded it
+            if self._watchdog.awaiting.pop(job, None) is None:  # the watchdog has given the job up and settled it
                 self._watchdog.takes_its_slot_back(job)
                 return
-            is_concluding = True
-            if finish.needs_a_hook(processor, outcome):
-                await self._beside(self._conclusion.write, job, processor, outcome)
+            is_settling = True
+            if hooks.needs_a_hook(processor, outcome):
+                await self._beside(self._finish.settle, job, processor, outcome)
             else:
-                self._conclusion.write(job, processor, outcome)
+                self._finish.settle(job, processor, outcome)
         except BaseException as error:  # noqa: BLE001 - the task's outermost edge
-            self._parts.complain("work", error) if is_concluding else self._conclusion.let_go(job, error)
+            self._parts.complain("work", error) if is_settling else self._finish.drop(job, error)
         finally:
             self._watchdog.awaiting.pop(job, None)
             mark(0, 0.0)
@@ -224,8 +224,8 @@ class Executors:
                 if loans:
                     self._revoke_connections_left(job)
             finally:
-                concludes_itself = running.pop(job, None) is not None
-            return outcome if concludes_itself else None
+                settles_itself = running.pop(job, None) is not None
+            return outcome if settles_itself else None
 
         return run
 
@@ -267,10 +267,10 @@ class Executors:
     def _works(self, runners: Sequence[Runner], first_mark: int) -> list[Work]:
         return [self._work(first_mark + n, self._in_group(one), one.reserve) for n, one in enumerate(runners)]
 
-    def _conclude_given_up(self, job: Job, late: JobTimeout) -> None:
+    def _settle_given_up(self, job: Job, late: JobTimeout) -> None:
         """Called by the watchdog in place of the thread or coroutine that ignores its deadline."""
         processor = self._processors[job.kind]
         try:
-            self._conclusion.write(job, processor, attempt.judge(job, job.stop or late, processor.wait or self._wait))
+            self._finish.settle(job, processor, attempt.judge(job, job.stop or late, processor.wait or self._wait))
         except BaseException as error:  # noqa: BLE001 - as in `work`
-            self._conclusion.let_go(job, error)
+            self._finish.drop(job, error)

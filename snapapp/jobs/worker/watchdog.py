@@ -25,14 +25,14 @@ _LOOK_EVERY = 0.25  # seconds
 
 
 class Watchdog:
-    """A job is concluded by the one that removes it from `running` or `awaiting`: its own thread or task, or the
+    """A job is settled by the one that removes it from `running` or `awaiting`: its own thread or task, or the
     watchdog."""
 
-    def __init__(self, parts: WorkerParts, database: Database, conclude: Callable[[Job, JobTimeout], None]) -> None:
+    def __init__(self, parts: WorkerParts, database: Database, settle: Callable[[Job, JobTimeout], None]) -> None:
         self._parts = parts
         self._max_stuck = parts.settings.max_stuck or parts.settings.concurrency
         self._database = database  # for the server's view of the statements of late jobs
-        self._conclude = conclude
+        self._settle = settle
         self.threads: ThreadExecutor  # set before the start, where some kind runs on threads
         self.coroutines: AsyncExecutor  # likewise, on the event loop
         self.running: dict[Job, int] = {}  # job on a thread -> its slot; written by that thread
@@ -141,22 +141,22 @@ class Watchdog:
                     self._parts.complain("look for jobs that take too long", error)
 
     def _give_up(self, job: Job, slot: int) -> None:
-        """Concludes a job whose thread ignores the deadline. The slot gets another thread, unless too many hang
+        """Settles a job whose thread ignores the deadline. The slot gets another thread, unless too many hang
         already: then it waits for its own."""
         gets_another = len(self._stuck) < self._max_stuck
         self._stuck[job] = gets_another  # before `pop`: the thread reads it when its job is no longer in `running`
         if self.running.pop(job, None) is None:
-            del self._stuck[job]  # the thread has ended in this moment, and concludes the job itself
+            del self._stuck[job]  # the thread has ended in this moment, and settles the job itself
             return
         late = JobTimeout(f"{_ran_too_long(job)} and did not stop; its thread was given up")
         self._parts.complain("run", late)
         if gets_another:
-            self.threads.replace(slot, lambda: self._conclude(job, late))
+            self.threads.replace(slot, lambda: self._settle(job, late))
         else:
-            self._conclude_beside(job, late)
+            self._settle_beside(job, late)
 
     def _give_up_coroutine(self, job: Job, task: asyncio.Task[Any]) -> None:
-        """Concludes a coroutine job that swallowed its cancellation, or whose event loop is blocked."""
+        """Settles a coroutine job that swallowed its cancellation, or whose event loop is blocked."""
         self._stuck[job] = True
         if self.awaiting.pop(job, None) is None:
             del self._stuck[job]
@@ -165,11 +165,11 @@ class Watchdog:
             self._holds_the_loop = job
         late = JobTimeout(f"{_ran_too_long(job)} and did not stop; its coroutine was given up")
         self._parts.complain("run", late)
-        self._conclude_beside(job, late)
+        self._settle_beside(job, late)
 
-    def _conclude_beside(self, job: Job, late: JobTimeout) -> None:
+    def _settle_beside(self, job: Job, late: JobTimeout) -> None:
         """On a thread of its own: the `failed` hook may take long, and the watchdog must go on."""
-        threading.Thread(target=self._conclude, args=(job, late), name="conclude", daemon=True).start()
+        threading.Thread(target=self._settle, args=(job, late), name="settle", daemon=True).start()
 
 
 def _ran_too_long(job: Job) -> JobTimeout:

@@ -18,7 +18,7 @@ from snapapp.jobs.registry import Registry
 from snapapp.jobs.rows import claim, lifecycle
 from snapapp.jobs.rows.database import Db as AnyDb
 from snapapp.jobs.rows.database import sqlalchemy_url
-from snapapp.jobs.worker import begin, finish, watchdog
+from snapapp.jobs.worker import begin, hooks, watchdog
 from tests.factory import Db, move, row, scalar
 from tests.jobs.working import put_effect, until, until_status, working
 
@@ -206,7 +206,7 @@ def test_a_pool_without_a_free_connection_is_a_database_that_is_away(url: str) -
     with engine.connect(), pytest.raises(sqlalchemy.exc.TimeoutError) as refused:
         engine.connect()
     engine.dispose()
-    assert finish.is_worth_another_try(refused.value)
+    assert hooks.is_worth_another_try(refused.value)
 
 
 def test_an_attempt_whose_job_is_claimed_again_by_the_same_worker_is_told_to_stop(url: str, db: Db) -> None:

@@ -116,7 +116,7 @@ def test_with_too_many_such_threads_a_restart_is_wanted_until_they_come_back(url
         assert (worker.vitals().stuck, worker.vitals().wants_restart) == (0, None)
 
 
-def test_a_job_that_comes_back_while_it_is_given_up_is_concluded_once(
+def test_a_job_that_comes_back_while_it_is_given_up_is_settled_once(
     url: str, db: Db, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(watchdog, "_PATIENCE", 0.0)

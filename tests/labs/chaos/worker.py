@@ -24,7 +24,7 @@ from snapapp.jobs.process.runtime import Runtime
 from snapapp.jobs.registry import Registry
 from snapapp.jobs.rows import claim, settle
 from snapapp.jobs.settings import JobsSettings
-from snapapp.jobs.worker import finish
+from snapapp.jobs.worker import hooks
 from tests.labs.chaos import kinds, mutants
 from tests.labs.chaos.cuts import Scissors
 from tests.labs.chaos.recorder import Recorder
@@ -138,7 +138,7 @@ def _overhear(recorder: Recorder) -> None:
     _wrap(home("hand_back"), "hand_back", lambda ids, *_: recorder.write("handed back", jobs=sorted(ids)))
     _wrap(home("settle_batch"), "settle_batch", lambda settled, _, batch: _handed_back(recorder, settled, batch))
     _wrap(Child, "run", before=lambda _child, job, *_: None if job.exhausted else kinds.note_start(job))
-    complete, settle_with_hook = settle.complete, finish.settle_with_hook
+    complete, settle_with_hook = settle.complete, hooks.settle_with_hook
 
     def recorded_complete(
         db: Any, finished: Iterable[tuple[Lease, str | None, float]], *, patience: str | None = None
@@ -163,7 +163,7 @@ def _overhear(recorder: Recorder) -> None:
         return settled, status
 
     settle.complete = recorded_complete
-    finish.settle_with_hook = recorded_settle
+    hooks.settle_with_hook = recorded_settle
 
 
 class _telling_unknown:  # noqa: N801 - reads as a statement

@@ -29,7 +29,7 @@ DEFECTS: dict[str, Mutant] = {
         "a hook's effect is committed before it is known whether the result lands",
         "jobs/worker/test_hooks::test_commit_runs_in_the_transaction_that_completes_the_job",
         (
-            "snapapp/jobs/worker/finish.py",
+            "snapapp/jobs/worker/hooks.py",
             ("    with transaction(job) as db:\n        status = settle.settle(db, finished)\n"),
             (
                 "    if processor.commit and isinstance(finished.outcome, Succeeded):\n"

@@ -66,13 +66,13 @@ DEFECTS: dict[str, Mutant] = {
         "W34",
         "nobody is told that a processor has returned",
         "jobs/test_events::test_a_jobs_way_is_told_event_by_event",
-        ("snapapp/jobs/worker/conclusion.py", "emit(events.JOB_PROCESSED, **facts)", "pass"),
+        ("snapapp/jobs/worker/finish.py", "emit(events.JOB_PROCESSED, **facts)", "pass"),
     ),
     "errored-untold": defect(
         "W35",
         "nor that it has raised",
         "jobs/test_events::test_a_jobs_way_is_told_event_by_event",
-        ("snapapp/jobs/worker/conclusion.py", "emit(events.JOB_ERRORED, **facts, error=failure.error)", "pass"),
+        ("snapapp/jobs/worker/finish.py", "emit(events.JOB_ERRORED, **facts, error=failure.error)", "pass"),
     ),
     "options-ignored": defect(
         "W7 W14",

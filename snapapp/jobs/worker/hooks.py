@@ -1,0 +1,127 @@
+"""The end of an attempt whose kind has a hook: one transaction settles the job, which fails if its lease is lost, and
+then runs the hook."""
+
+import json
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING
+
+from tenacity.wait import wait_base
+
+from snapapp.jobs import tracing
+from snapapp.jobs.context import Within
+from snapapp.jobs.errors import LeaseLost
+from snapapp.jobs.executors.attempt import judge
+from snapapp.jobs.model import Buried, Finished, Job, Outcome, Status, Succeeded
+from snapapp.jobs.registry import Processor
+from snapapp.jobs.rows import settle
+from snapapp.jobs.rows.database import is_away, waited_in_vain
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection
+
+Transaction = Callable[[Job], AbstractContextManager["Connection"]]
+
+_NO_CONTEXT = Within()
+
+
+class HookFailed(Exception):
+    """A hook raised, so the transaction was rolled back: the job is not settled."""
+
+    def __init__(self, error: BaseException) -> None:
+        self.error = error
+        super().__init__(f"{type(error).__name__}: {error}")
+
+
+class CommitFailed(Exception):
+    """The settle with a `commit` hook failed and was rolled back. `finished` is the failure to settle instead."""
+
+    def __init__(self, finished: Finished) -> None:
+        self.finished = finished
+        super().__init__(finished.job.id)
+
+
+def needs_a_hook(processor: Processor, outcome: Outcome) -> bool:
+    match outcome:
+        case Succeeded():
+            return processor.commit is not None
+        case Buried():
+            return processor.failed is not None
+    return False
+
+
+def settle_with_hook(
+    finished: Finished,
+    processor: Processor,
+    transaction: Transaction,
+    wait: wait_base,
+    within: Within = _NO_CONTEXT,
+    *,
+    was_unsure: bool = False,
+    hook_may_come_again: bool = True,
+) -> tuple[Finished, Status | None]:
+    """Settles the job, then runs the hook, in one transaction. Returns None as status when the lease is lost. Raises
+    CommitFailed when the attempt counts as failed: the caller then settles `CommitFailed.finished`.
+
+    `was_unsure`: an earlier call lost its connection, perhaps after its COMMIT. So a lost lease may be our own commit.
+    `hook_may_come_again`: False once hooks have lost their connection several times. Then the hook itself is taken for
+    the cause, and the attempt fails; until then the database is, and the caller tries again.
+    """
+    job, is_success = finished.job, isinstance(finished.outcome, Succeeded)
+    try:
+        return finished, _settle(finished, processor, transaction, within)
+    except LeaseLost:
+        return finished, _landed_already(job, transaction) if was_unsure else None
+    except HookFailed as hook:
+        if not is_success or (hook_may_come_again and is_away(hook.error)):
+            raise
+        raise _commit_failed(finished, hook.error, processor.wait or wait) from hook.error
+    except BaseException as error:
+        if not is_success or is_worth_another_try(error):
+            raise
+        raise _commit_failed(finished, error, processor.wait or wait) from error
+
+
+def _commit_failed(finished: Finished, error: BaseException, wait: wait_base) -> CommitFailed:
+    return CommitFailed(finished._replace(outcome=judge(finished.job, error, wait)))
+
+
+def _settle(finished: Finished, processor: Processor, transaction: Transaction, within: Within) -> Status | None:
+    job = finished.job
+    with transaction(job) as db:
+        status = settle.settle(db, finished)
+        if status is None:
+            raise LeaseLost(f"job {job.id} is no longer ours at lease {job.lease_seq}")
+        hook = _hook(finished, processor, status)
+        if hook:
+            try:
+                with tracing.span("hook", job.kind, under=job.traceparent), within(job, db):
+                    hook(db)
+            except BaseException as error:
+                raise HookFailed(error) from error
+    return status
+
+
+def _hook(finished: Finished, processor: Processor, status: Status) -> "Callable[[Connection], None] | None":
+    """Returns the hook to call for this end of the job, or None."""
+    job, outcome, commit, failed = finished.job, finished.outcome, processor.commit, processor.failed
+    if status is Status.COMPLETED and commit and isinstance(outcome, Succeeded):
+        return lambda db: commit(db, job, _decoded(outcome))
+    if status is Status.FAILED and failed and isinstance(outcome, Buried):
+        return lambda db: failed(db, job, outcome.failure)
+    return None
+
+
+def _landed_already(job: Job, transaction: Transaction) -> Status | None:
+    with transaction(job) as db:
+        return settle.landed_already(db, job.lease)
+
+
+def _decoded(outcome: Succeeded) -> object:
+    return None if outcome.result is None else json.loads(outcome.result)
+
+
+def is_worth_another_try(error: BaseException) -> bool:
+    """For an error outside of the hook: is it not the job's fault? The server is away or takes no writes, the pool is
+    empty, or another transaction has locked the row."""
+    return is_away(error) or waited_in_vain(error)
