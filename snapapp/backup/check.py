@@ -5,15 +5,15 @@ from collections.abc import Callable, Iterator
 from snapapp.backup import records
 from snapapp.backup.judgement import hours, troubles
 from snapapp.backup.records import What
-from snapapp.jobs.doctor.finding import Finding, Patient, Severity
+from snapapp.jobs.doctor.finding import ExaminedDatabase, Finding, Severity
 from snapapp.settings.table import Settings
 
 NAME = "backups"
 
 
-def check_of(settings: Settings) -> Callable[[Patient], Iterator[Finding]]:
-    def check(patient: Patient) -> Iterator[Finding]:
-        states = records.states(patient.db)
+def check_of(settings: Settings) -> Callable[[ExaminedDatabase], Iterator[Finding]]:
+    def check(examined: ExaminedDatabase) -> Iterator[Finding]:
+        states = records.states(examined.db)
         is_well = True
         for trouble in troubles(states, settings):
             is_well = False

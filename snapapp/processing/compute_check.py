@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from time import monotonic
 
-from snapapp.jobs.doctor.finding import Finding, Patient, Severity
+from snapapp.jobs.doctor.finding import ExaminedDatabase, Finding, Severity
 from snapapp.jobs.errors import JobsError
 
 NAME = "compute"
@@ -18,7 +18,7 @@ class ComputeCheck:
         self._well: list[Finding] = []  # both are written by the thread that examines
         self._looked = float("-inf")
 
-    def __call__(self, _: Patient) -> Iterator[Finding]:
+    def __call__(self, _: ExaminedDatabase) -> Iterator[Finding]:
         if not self._well or monotonic() - self._looked > _GOOD_FOR:
             findings = list(_findings(self._address))
             self._well = [each for each in findings if each.severity is Severity.OK]

@@ -7,14 +7,14 @@ import pytest
 
 pytest.importorskip("distributed", reason="Dask is not installed: pip install 'snapapp[compute]'")
 
-from snapapp.jobs.doctor.finding import Patient
+from snapapp.jobs.doctor.finding import ExaminedDatabase
 from snapapp.processing import compute_check
 from snapapp.processing.checks import facts
 from snapapp.processing.compute_check import ComputeCheck
 from snapapp.settings.table import Settings
 from tests.jobs.compute.clusters import Cluster
 
-NOBODY = cast(Patient, None)  # it asks no database
+NOBODY = cast(ExaminedDatabase, None)  # it asks no database
 
 
 def test_a_cluster_that_is_well_is_looked_at_once_a_minute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

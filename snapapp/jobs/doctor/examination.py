@@ -15,10 +15,10 @@ from snapapp.jobs.doctor import fleet, held_up, server, tables, work
 from snapapp.jobs.doctor.finding import (
     CHECK_FAILED,
     Check,
+    ExaminedDatabase,
     Facts,
     Finding,
     Limits,
-    Patient,
     Severity,
     one_line,
     role_of,
@@ -115,7 +115,7 @@ def _run(check: Check, database: Database, facts: Facts, limits: Limits) -> list
         with database.connection() as db, _cut_after(db, within + 0.5), db.transaction():
             role = role_of(db)
             _set_timeouts(db, limits.answer_within)
-            return list(check(Patient(db, facts, limits)))
+            return list(check(ExaminedDatabase(db, facts, limits)))
     except psycopg.errors.InsufficientPrivilege as error:
         return [_not_visible(error, role)]
     except (psycopg.Error, OSError) as error:

@@ -103,7 +103,7 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True)
-class Patient:
+class ExaminedDatabase:
     """The database that a check examines, in a read-only transaction with a deadline, with the application's facts and
     the limits."""
 
@@ -115,7 +115,7 @@ class Patient:
         return run(self.db, sql, parameters)
 
 
-Check = Callable[[Patient], Iterator[Finding]]
+Check = Callable[[ExaminedDatabase], Iterator[Finding]]
 
 
 def worst(findings: Iterable[Finding]) -> Severity:

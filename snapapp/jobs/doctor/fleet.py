@@ -4,7 +4,7 @@ person paused or drained, and commands that no supervisor took."""
 import shlex
 from collections.abc import Iterator
 
-from snapapp.jobs.doctor.finding import Finding, Patient, Severity, ago, counted, one_line, span, typed
+from snapapp.jobs.doctor.finding import ExaminedDatabase, Finding, Severity, ago, counted, one_line, span, typed
 
 _MASTERS = """
 SELECT host, pid, expires_at < now(), extract(epoch FROM clock_timestamp() - beat_at)::float8,
@@ -26,14 +26,14 @@ SELECT id, host, action, pool, source, extract(epoch FROM clock_timestamp() - cr
 """
 
 
-def fleet(patient: Patient) -> Iterator[Finding]:
-    masters, pools = patient.ask(_MASTERS), patient.ask(_POOLS)
+def fleet(examined: ExaminedDatabase) -> Iterator[Finding]:
+    masters, pools = examined.ask(_MASTERS), examined.ask(_POOLS)
     for master in masters:
         yield from _silent_supervisor(*master)
     for pool in pools:
         yield from _short_pool(*pool)
         yield from _held_pool(*pool)
-    for command in patient.ask(_UNTAKEN, lately=patient.limits.dead_lately):
+    for command in examined.ask(_UNTAKEN, lately=examined.limits.dead_lately):
         yield _untaken_command(*command)
     if not masters:
         yield Finding(id="FLEET", saw="No supervisor: what workers there are, were started by themselves.")

@@ -4,7 +4,7 @@ and kinds whose attempts keep failing and being retried."""
 import shlex
 from collections.abc import Iterator
 
-from snapapp.jobs.doctor.finding import Finding, Patient, Severity, one_line, span
+from snapapp.jobs.doctor.finding import ExaminedDatabase, Finding, Severity, one_line, span
 from snapapp.jobs.rows.people.overviews import bend_plans, walks
 
 # --- limits -----------------------------------------------------------------------------------------------------
@@ -32,11 +32,11 @@ SELECT split_part(substr(said, length('The limit ') + 1), ' lets ', 1), (array_a
 _HELD_BACK = walks(lane=("held", "queue, kind, lane")) + _HEADS
 
 
-def limits(patient: Patient) -> Iterator[Finding]:
-    bend_plans(patient.db)
-    rows = patient.ask(_HELD_BACK, longer_than=patient.limits.unknown_for)
+def limits(examined: ExaminedDatabase) -> Iterator[Finding]:
+    bend_plans(examined.db)
+    rows = examined.ask(_HELD_BACK, longer_than=examined.limits.unknown_for)
     for limit, said, is_shut, lanes, job, kind, seconds in rows:
-        is_long = seconds >= patient.limits.due_for.total_seconds()
+        is_long = seconds >= examined.limits.due_for.total_seconds()
         yield Finding(
             id="LIMIT_FULL",
             severity=Severity.WARNING if is_shut or is_long else Severity.NOTICE,
@@ -60,8 +60,8 @@ SELECT name, host, note, current_jobs FROM job_worker
 """
 
 
-def slots(patient: Patient) -> Iterator[Finding]:
-    rows = patient.ask(_HANGING, hangs=HANGS)
+def slots(examined: ExaminedDatabase) -> Iterator[Finding]:
+    rows = examined.ask(_HANGING, hangs=HANGS)
     for name, host, note, jobs in rows:
         hanging = next(part for part in note.split("; ") if HANGS in part)
         yield Finding(
@@ -90,8 +90,8 @@ SELECT kind, count(*), min(id), max(losses), bool_or(memory_mb IS NOT NULL) FROM
 """
 
 
-def suspects(patient: Patient) -> Iterator[Finding]:
-    rows = patient.ask(_SUSPECTS)
+def suspects(examined: ExaminedDatabase) -> Iterator[Finding]:
+    rows = examined.ask(_SUSPECTS)
     for kind, jobs, job, losses, wants_memory in rows:
         why = f"lost their worker up to {losses} times" if losses else "ran short of memory"
         yield Finding(
@@ -130,10 +130,10 @@ SELECT failing.*, count(*) FILTER (WHERE status = 'RETRY_WAIT'), max(newest.id),
 _LEAST = 3
 
 
-def repeated(patient: Patient) -> Iterator[Finding]:
-    rows = patient.ask(_REPEATED, lately=patient.limits.repeated_lately, least=_LEAST)
+def repeated(examined: ExaminedDatabase) -> Iterator[Finding]:
+    rows = examined.ask(_REPEATED, lately=examined.limits.repeated_lately, least=_LEAST)
     for kind, retried, completed, waiting, job, error in rows:
-        lately = span(patient.limits.repeated_lately.total_seconds())
+        lately = span(examined.limits.repeated_lately.total_seconds())
         yield Finding(
             id="MOSTLY_REPEATED",
             severity=Severity.WARNING,

@@ -11,7 +11,7 @@ import psycopg
 from psycopg import sql
 
 from snapapp.jobs.amounts import size
-from snapapp.jobs.doctor.finding import Finding, Limits, Patient, Severity, counted, one_line, role_of, span
+from snapapp.jobs.doctor.finding import ExaminedDatabase, Finding, Limits, Severity, counted, one_line, role_of, span
 from snapapp.jobs.rows.database import Row
 from snapapp.jobs.schema import is_newer
 
@@ -20,11 +20,11 @@ OLDEST = 140000  # the oldest server that snapapp supports, as server_version_nu
 # --- schema -----------------------------------------------------------------------------------------------------
 
 
-def schema(patient: Patient) -> Iterator[Finding]:
+def schema(examined: ExaminedDatabase) -> Iterator[Finding]:
     is_well = True
-    for table, wanted in patient.facts.schema.items():
-        [(is_there,)] = patient.ask("SELECT to_regclass(%(table)s) IS NOT NULL", table=table)
-        rows = patient.ask(f"SELECT version_num FROM {table}") if is_there else []  # noqa: S608 - a name of ours
+    for table, wanted in examined.facts.schema.items():
+        [(is_there,)] = examined.ask("SELECT to_regclass(%(table)s) IS NOT NULL", table=table)
+        rows = examined.ask(f"SELECT version_num FROM {table}") if is_there else []  # noqa: S608 - a name of ours
         revision = rows[0][0] if rows else None
         if revision == wanted:
             continue
@@ -40,7 +40,7 @@ def schema(patient: Patient) -> Iterator[Finding]:
             numbers={"revision": revision, "wanted": wanted},
         )
     if is_well:
-        yield Finding(id="SCHEMA", saw="The schema is what this code needs.", numbers=dict(patient.facts.schema))
+        yield Finding(id="SCHEMA", saw="The schema is what this code needs.", numbers=dict(examined.facts.schema))
 
 
 # --- settings ---------------------------------------------------------------------------------------------------
@@ -52,14 +52,14 @@ _NAMES = (
 )
 
 
-def settings(patient: Patient) -> Iterator[Finding]:
-    patient.db.execute("SET LOCAL jit TO DEFAULT")  # the doctor's own value would hide where the others' comes from
-    rows = patient.ask(_SETTINGS, names=list(_NAMES))
+def settings(examined: ExaminedDatabase) -> Iterator[Finding]:
+    examined.db.execute("SET LOCAL jit TO DEFAULT")  # the doctor's own value would hide where the others' comes from
+    rows = examined.ask(_SETTINGS, names=list(_NAMES))
     known, sources = ({name: row[place] for name, *row in rows} for place in (0, 1))
-    [(database,)] = patient.ask("SELECT pg_database_size(current_database())")
-    wrong = [_where_it_stands(patient.db, each, sources) for each in harmful(known, database, patient.limits)]
+    [(database,)] = examined.ask("SELECT pg_database_size(current_database())")
+    wrong = [_where_it_stands(examined.db, each, sources) for each in harmful(known, database, examined.limits)]
     yield from wrong
-    [(is_standby,)] = patient.ask("SELECT pg_is_in_recovery()")
+    [(is_standby,)] = examined.ask("SELECT pg_is_in_recovery()")
     if is_standby:
         yield Finding(
             id="STANDBY",
@@ -189,12 +189,12 @@ def _how_short(used: int, allowed: int, most: float) -> Severity:
     return Severity.CRITICAL if used > allowed * 0.95 else Severity.WARNING
 
 
-def connections(patient: Patient) -> Iterator[Finding]:
-    [(allowed, used, workers, names)] = patient.ask(_CONNECTIONS)
-    needed = workers * patient.facts.connections
+def connections(examined: ExaminedDatabase) -> Iterator[Finding]:
+    [(allowed, used, workers, names)] = examined.ask(_CONNECTIONS)
+    needed = workers * examined.facts.connections
     numbers = {"allowed": allowed, "used": used, "workers": workers, "workersNeed": needed}
     usage = f"{used} of {allowed} connections are in use ({', '.join(names)})"
-    most, may_be_short = allowed * patient.limits.connections_used, needed > allowed
+    most, may_be_short = allowed * examined.limits.connections_used, needed > allowed
     are_short = used > most * _NEARLY
     if are_short:
         yield Finding(
@@ -256,8 +256,8 @@ SELECT role, sessions, word, string_agg(name, ', ' ORDER BY name),
 """
 
 
-def rights(patient: Patient) -> Iterator[Finding]:
-    missing = patient.ask(_MISSING_RIGHTS)
+def rights(examined: ExaminedDatabase) -> Iterator[Finding]:
+    missing = examined.ask(_MISSING_RIGHTS)
     for role, sessions, word, names, typed in missing:
         yield Finding(
             id="RIGHTS_MISSING",
@@ -276,15 +276,15 @@ def rights(patient: Patient) -> Iterator[Finding]:
 # --- the clock --------------------------------------------------------------------------------------------------
 
 
-def clock(patient: Patient) -> Iterator[Finding]:
+def clock(examined: ExaminedDatabase) -> Iterator[Finding]:
     readings = []
     for _ in range(3):  # the quickest answer is the most exact one
         asked = time.time()
-        [(there,)] = patient.ask("SELECT extract(epoch FROM clock_timestamp())::float8")
+        [(there,)] = examined.ask("SELECT extract(epoch FROM clock_timestamp())::float8")
         answered = time.time()
         readings.append((answered - asked, there - (asked + answered) / 2))
     took, ahead = min(readings)
-    yield skew(ahead, took / 2, patient.limits)
+    yield skew(ahead, took / 2, examined.limits)
 
 
 def skew(ahead: float, give_or_take: float, limits: Limits) -> Finding:
@@ -313,8 +313,8 @@ SELECT pg_database_size(current_database()), inet_server_addr() IS NULL OR inet_
 """
 
 
-def disk(patient: Patient) -> Iterator[Finding]:
-    [(database, is_here, may_see)] = patient.ask(_PLACE)
+def disk(examined: ExaminedDatabase) -> Iterator[Finding]:
+    [(database, is_here, may_see)] = examined.ask(_PLACE)
     summary = f"The database has {size(database)}"
     if not is_here:
         yield Finding(
@@ -330,12 +330,12 @@ def disk(patient: Patient) -> Iterator[Finding]:
             saw=f"{summary}; this role may not see where the server keeps its files.",
             why="A full disk stops the server in the middle of everything.",
             do="Let the role see what monitors see.",
-            paste=f"GRANT pg_monitor TO {role_of(patient.db)};  -- as a superuser",
+            paste=f"GRANT pg_monitor TO {role_of(examined.db)};  -- as a superuser",
             numbers={"databaseBytes": database},
         )
         return
-    [(folder,)] = patient.ask("SELECT current_setting('data_directory')")
-    yield _judge_free_space(Path(folder), database, summary, patient.facts.disk_free_min_mb)
+    [(folder,)] = examined.ask("SELECT current_setting('data_directory')")
+    yield _judge_free_space(Path(folder), database, summary, examined.facts.disk_free_min_mb)
 
 
 def _judge_free_space(folder: Path, database: int, summary: str, floor: int) -> Finding:
@@ -369,11 +369,11 @@ SELECT age(datfrozenxid), mxid_age(datminmxid), current_setting('autovacuum_free
 _ALL = 2_000_000_000
 
 
-def transaction_numbers(patient: Patient) -> Iterator[Finding]:
-    [(transactions, multixacts, freeze_at)] = patient.ask(_NUMBERS)
+def transaction_numbers(examined: ExaminedDatabase) -> Iterator[Finding]:
+    [(transactions, multixacts, freeze_at)] = examined.ask(_NUMBERS)
     numbers = {"transactionAge": transactions, "multixactAge": multixacts, "freezeMaxAge": freeze_at}
     left = _ALL - max(transactions, multixacts)
-    if left > patient.limits.transactions_left:
+    if left > examined.limits.transactions_left:
         saw = f"{transactions:,} transactions since the last freeze; vacuum freezes by itself at {freeze_at:,}."
         yield Finding(id="TRANSACTION_NUMBERS", saw=saw, numbers=numbers)
         return
@@ -405,9 +405,9 @@ SELECT coalesce(sum(calls), 0)::float8,
 """
 
 
-def cost(patient: Patient) -> Iterator[Finding]:
+def cost(examined: ExaminedDatabase) -> Iterator[Finding]:
     """The average number of statements a minute, as an estimate of what an idle queue costs."""
-    extensions = patient.ask(_EXTENSION)
+    extensions = examined.ask(_EXTENSION)
     if not extensions:
         yield _uncounted("The extension pg_stat_statements is not there.")
         return
@@ -423,7 +423,7 @@ def cost(patient: Patient) -> Iterator[Finding]:
         view=sql.Identifier(where, "pg_stat_statements_info"), statements=sql.Identifier(where, "pg_stat_statements")
     )
     try:
-        [(calls, seconds, workers)] = patient.db.execute(statement).fetchall()
+        [(calls, seconds, workers)] = examined.db.execute(statement).fetchall()
     except psycopg.errors.ObjectNotInPrerequisiteState as error:
         yield _uncounted(one_line(str(error)))
         return

@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 from snapapp.jobs.amounts import size
 from snapapp.jobs.doctor.finding import (
     Act,
+    ExaminedDatabase,
     Finding,
     Limits,
-    Patient,
     Remedy,
     Severity,
     ago,
@@ -73,19 +73,19 @@ class Holder(NamedTuple):
         return (self.state or "").startswith("idle in transaction")
 
 
-def xmin(patient: Patient) -> Iterator[Finding]:
-    holders = [*_backends(patient), *_prepared(patient), *_slots(patient)]
+def xmin(examined: ExaminedDatabase) -> Iterator[Finding]:
+    holders = [*_backends(examined), *_prepared(examined), *_slots(examined)]
     yield from holders
     if not holders:
         yield Finding(id="XMIN", saw="Nothing older than a moment holds the xmin horizon.")
 
 
-def _backends(patient: Patient) -> Iterator[Finding]:
-    for row in patient.ask(BACKENDS):
+def _backends(examined: ExaminedDatabase) -> Iterator[Finding]:
+    for row in examined.ask(BACKENDS):
         holder = Holder(*row)
-        is_old = holder.seconds is None or holder.seconds >= patient.limits.xmin_noticed.total_seconds()
+        is_old = holder.seconds is None or holder.seconds >= examined.limits.xmin_noticed.total_seconds()
         if is_old or holder.is_idle:
-            yield _held_by(holder, patient.limits)
+            yield _held_by(holder, examined.limits)
 
 
 def _held_by(holder: Holder, limits: Limits) -> Finding:
@@ -129,11 +129,11 @@ def _doing(holder: Holder) -> str:
     return f"{doing} ({one_line(holder.query, 100)})" if holder.query else doing
 
 
-def _prepared(patient: Patient) -> Iterator[Finding]:
-    for gid, owner, seconds, back in patient.ask(PREPARED):
+def _prepared(examined: ExaminedDatabase) -> Iterator[Finding]:
+    for gid, owner, seconds, back in examined.ask(PREPARED):
         yield Finding(
             id="XMIN_PREPARED",
-            severity=_how_bad(seconds, back, patient.limits.xmin_idle, patient.limits),
+            severity=_how_bad(seconds, back, examined.limits.xmin_idle, examined.limits),
             saw=f"The prepared transaction {gid} of {owner} is {span(seconds)} old, {back:,} transactions back.",
             why=f"{_WHY_XMIN} It also keeps its locks, and outlives a restart.",
             do="Its transaction manager has forgotten it, most likely: roll it back, or commit it.",
@@ -142,9 +142,9 @@ def _prepared(patient: Patient) -> Iterator[Finding]:
         )
 
 
-def _slots(patient: Patient) -> Iterator[Finding]:
-    limits = patient.limits
-    for name, kind, is_active, back, kept in patient.ask(SLOTS):
+def _slots(examined: ExaminedDatabase) -> Iterator[Finding]:
+    limits = examined.limits
+    for name, kind, is_active, back, kept in examined.ask(SLOTS):
         keeps_wal = not is_active and kept >= limits.wal_kept
         if back < limits.xmin_held_back and not keeps_wal:
             continue
@@ -197,8 +197,8 @@ SELECT count(*), max(extract(epoch FROM clock_timestamp() - query_start))::float
 """
 
 
-def locks(patient: Patient) -> Iterator[Finding]:
-    [(commits, longest, standbys)] = patient.ask(_UNCONFIRMED, longer_than=patient.limits.lock_waited)
+def locks(examined: ExaminedDatabase) -> Iterator[Finding]:
+    [(commits, longest, standbys)] = examined.ask(_UNCONFIRMED, longer_than=examined.limits.lock_waited)
     if commits:
         yield Finding(
             id="COMMITS_WAIT",
@@ -210,16 +210,16 @@ def locks(patient: Patient) -> Iterator[Finding]:
             paste="ALTER SYSTEM SET synchronous_standby_names = ''; SELECT pg_reload_conf();",
             numbers={"commits": commits, "longestSeconds": round(longest, 1), "standbys": standbys},
         )
-    ours = [oid for oid, _ in patient.ask(OURS)]
-    waits = patient.ask(_WAITS, ours=ours, longer_than=patient.limits.lock_waited)
+    ours = [oid for oid, _ in examined.ask(OURS)]
+    waits = examined.ask(_WAITS, ours=ours, longer_than=examined.limits.lock_waited)
     for wait in waits:
-        yield _waiting(patient, *wait)
+        yield _waiting(examined, *wait)
     if not (waits or commits):
         yield Finding(id="LOCKS", saw="Nobody waits for a lock on our tables.")
 
 
 def _waiting(
-    patient: Patient,
+    examined: ExaminedDatabase,
     pid: int,
     seconds: float,
     locktype: str,
@@ -229,7 +229,7 @@ def _waiting(
     who: str,
     query: str,
 ) -> Finding:
-    blockers = [_blocker(*row) for row in patient.ask(_BLOCKERS, pids=by)]
+    blockers = [_blocker(*row) for row in examined.ask(_BLOCKERS, pids=by)]
     by_whom = "; ".join(blockers) or "somebody who cannot be seen, or a prepared transaction"
     return Finding(
         id="LOCK_WAITED_FOR",
@@ -296,10 +296,10 @@ class Table(NamedTuple):
         }
 
 
-def sweeping(patient: Patient) -> Iterator[Finding]:
-    rows = patient.ask(TABLES, ours=[oid for oid, _ in patient.ask(OURS)])
+def sweeping(examined: ExaminedDatabase) -> Iterator[Finding]:
+    rows = examined.ask(TABLES, ours=[oid for oid, _ in examined.ask(OURS)])
     for row in rows:
-        yield from judged(Table(*row), patient.limits)
+        yield from judged(Table(*row), examined.limits)
     if not rows:
         yield Finding(id="TABLES", saw="There is no table of ours: see the check `schema`.")
 
@@ -367,9 +367,9 @@ SELECT index.relname, pg_relation_size(index.oid), index.reltuples::bigint, its.
 _AN_ENTRY = 400  # bytes, generously: the widest entry of the queue's indexes takes about 100
 
 
-def indexes(patient: Patient) -> Iterator[Finding]:
-    rows = patient.ask(_INDEXES, ours=[oid for oid, _ in patient.ask(OURS)])
-    wrong = [finding for row in rows for finding in _index(patient.limits, *row)]
+def indexes(examined: ExaminedDatabase) -> Iterator[Finding]:
+    rows = examined.ask(_INDEXES, ours=[oid for oid, _ in examined.ask(OURS)])
+    wrong = [finding for row in rows for finding in _index(examined.limits, *row)]
     yield from wrong
     if not wrong:
         total = sum(row[1] for row in rows)
@@ -418,13 +418,15 @@ SELECT its.relname, own.attname, made.oid::regclass::text
 """
 
 
-def sequences(patient: Patient) -> Iterator[Finding]:
+def sequences(examined: ExaminedDatabase) -> Iterator[Finding]:
     """Logical replication copies rows and no sequences, and so do some tools that move databases."""
     is_well = True
-    for table, column, sequence in patient.ask(_SEQUENCES, ours=[oid for oid, _ in patient.ask(OURS)]):
-        [(highest,)] = patient.ask(f"SELECT coalesce(max({column}), 0) FROM {table}")  # noqa: S608 - names of ours
+    for table, column, sequence in examined.ask(_SEQUENCES, ours=[oid for oid, _ in examined.ask(OURS)]):
+        [(highest,)] = examined.ask(f"SELECT coalesce(max({column}), 0) FROM {table}")  # noqa: S608 - names of ours
         # asked second: a row that comes in between has a number that is given by now
-        [(last,)] = patient.ask("SELECT coalesce(pg_sequence_last_value(%(sequence)s::regclass), 0)", sequence=sequence)
+        [(last,)] = examined.ask(
+            "SELECT coalesce(pg_sequence_last_value(%(sequence)s::regclass), 0)", sequence=sequence
+        )
         if highest > last:
             is_well = False
             yield Finding(

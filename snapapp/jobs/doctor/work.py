@@ -7,8 +7,8 @@ from typing import Any
 
 from snapapp.jobs.doctor.finding import (
     Act,
+    ExaminedDatabase,
     Finding,
-    Patient,
     Remedy,
     Severity,
     ago,
@@ -32,8 +32,8 @@ SELECT id, name, host, pid, pid_started, machine, expires_at > now(),
 """
 
 
-def workers(patient: Patient) -> Iterator[Finding]:
-    rows = patient.ask(_WORKERS)
+def workers(examined: ExaminedDatabase) -> Iterator[Finding]:
+    rows = examined.ask(_WORKERS)
     alive = [row for row in rows if row[6]]
     for row in rows:
         yield from _absent(*row)
@@ -46,7 +46,7 @@ def workers(patient: Patient) -> Iterator[Finding]:
             numbers={"alive": len(alive)},
         )
         return
-    is_due = any(each.oldest_due is not None for each in waiting(patient.db))
+    is_due = any(each.oldest_due is not None for each in waiting(examined.db))
     yield Finding(
         id="NO_WORKER",
         severity=Severity.CRITICAL if is_due else Severity.NOTICE,
@@ -107,9 +107,9 @@ SELECT name, note FROM job_worker WHERE expires_at > now() AND note LIKE '%%LIST
 """
 
 
-def listening(patient: Patient) -> Iterator[Finding]:
-    deaf = patient.ask(_DEAF)
-    [(full,)] = patient.ask("SELECT pg_notification_queue_usage()")
+def listening(examined: ExaminedDatabase) -> Iterator[Finding]:
+    deaf = examined.ask(_DEAF)
+    [(full,)] = examined.ask("SELECT pg_notification_queue_usage()")
     if deaf:
         yield Finding(
             id="LISTEN_NOT_PROVEN",
@@ -120,7 +120,7 @@ def listening(patient: Patient) -> Iterator[Finding]:
             do="Behind a pooler in transaction mode that is how it is. Else its connection may be cut.",
             numbers={"workers": [name for name, _ in deaf]},
         )
-    if full >= patient.limits.notify_queue_full:
+    if full >= examined.limits.notify_queue_full:
         yield Finding(
             id="NOTIFY_QUEUE_FULL",
             severity=Severity.CRITICAL,
@@ -130,16 +130,16 @@ def listening(patient: Patient) -> Iterator[Finding]:
             paste="SELECT pid, xact_start, query FROM pg_stat_activity WHERE state LIKE 'idle in tr%' ORDER BY 2;",
             numbers={"usage": full},
         )
-    if not deaf and full < patient.limits.notify_queue_full:
+    if not deaf and full < examined.limits.notify_queue_full:
         yield Finding(id="LISTEN", saw="Every worker hears NOTIFY, and its queue has room.", numbers={"usage": full})
 
 
 # --- kinds that no worker serves, and long waits ----------------------------------------------------------------
 
 
-def kinds(patient: Patient) -> Iterator[Finding]:
-    waits = waiting(patient.db)
-    wrong = [finding for each in waits for finding in _neglected(patient, each)]
+def kinds(examined: ExaminedDatabase) -> Iterator[Finding]:
+    waits = waiting(examined.db)
+    wrong = [finding for each in waits for finding in _neglected(examined, each)]
     yield from wrong
     if not wrong:
         due = max((each.oldest_due or 0.0 for each in waits), default=0.0)
@@ -149,10 +149,10 @@ def kinds(patient: Patient) -> Iterator[Finding]:
         yield Finding(id="KINDS", saw=saw, numbers=numbers)
 
 
-def _neglected(patient: Patient, its: WaitingKind) -> Iterator[Finding]:
+def _neglected(examined: ExaminedDatabase, its: WaitingKind) -> Iterator[Finding]:
     due = its.oldest_due or 0.0
     numbers = {"queue": its.queue, "kind": its.kind, "jobs": its.jobs, "oldestDueSeconds": round(due, 1)}
-    if due < patient.limits.unknown_for.total_seconds() or its.is_paused:
+    if due < examined.limits.unknown_for.total_seconds() or its.is_paused:
         return
     if not its.is_served:
         id_ = "QUEUE_UNSERVED" if its.is_known else "KIND_UNKNOWN"
@@ -167,7 +167,7 @@ def _neglected(patient: Patient, its: WaitingKind) -> Iterator[Finding]:
             paste=f"snapapp jobs cancel --waiting {_these(its)}",
             numbers=numbers,
         )
-    elif due >= (its.long_wait or patient.limits.due_for).total_seconds():
+    elif due >= (its.long_wait or examined.limits.due_for).total_seconds():
         yield Finding(
             id="DUE_FOR_LONG",
             severity=Severity.WARNING,
@@ -194,8 +194,8 @@ SELECT id, kind, claimed_by, extract(epoch FROM clock_timestamp() - lock_expires
 """
 
 
-def stuck(patient: Patient) -> Iterator[Finding]:
-    rows = patient.ask(_ENDED)
+def stuck(examined: ExaminedDatabase) -> Iterator[Finding]:
+    rows = examined.ask(_ENDED)
     if not rows:
         yield Finding(id="STUCK", saw="No running job has lost its lease.")
         return
@@ -221,12 +221,12 @@ SELECT name, paused_reason, extract(epoch FROM clock_timestamp() - paused_at)::f
 """
 
 
-def queues(patient: Patient) -> Iterator[Finding]:
-    rows = patient.ask(_PAUSED)
-    waits = waiting(patient.db) if rows else []
+def queues(examined: ExaminedDatabase) -> Iterator[Finding]:
+    rows = examined.ask(_PAUSED)
+    waits = waiting(examined.db) if rows else []
     for name, reason, seconds in rows:
         jobs = sum(each.jobs for each in waits if each.queue == name)
-        is_long = jobs > 0 and seconds >= patient.limits.paused_for.total_seconds()
+        is_long = jobs > 0 and seconds >= examined.limits.paused_for.total_seconds()
         yield Finding(
             id="QUEUE_PAUSED",
             severity=Severity.WARNING if is_long else Severity.NOTICE,
@@ -265,8 +265,8 @@ SELECT its.name, its.spec, its.tz, its.paused_reason,
 """
 
 
-def schedules(patient: Patient) -> Iterator[Finding]:
-    rows = patient.ask(_SCHEDULES)
+def schedules(examined: ExaminedDatabase) -> Iterator[Finding]:
+    rows = examined.ask(_SCHEDULES)
     wrong = [finding for row in rows for finding in _schedule(*row)]
     yield from wrong
     if not wrong:
@@ -337,8 +337,8 @@ SELECT kind, count(*), sum(count(*)) OVER () = %(newest)s, count(*) FILTER (WHER
 """
 
 
-def dead_letters(patient: Patient) -> Iterator[Finding]:
-    rows = patient.ask(_DEAD, lately=patient.limits.dead_lately, newest=_NEWEST_DEAD)
+def dead_letters(examined: ExaminedDatabase) -> Iterator[Finding]:
+    rows = examined.ask(_DEAD, lately=examined.limits.dead_lately, newest=_NEWEST_DEAD)
     for kind, count, has_more, lately, error, seconds, newest in rows:
         jobs = f"{count:,} of the newest {_NEWEST_DEAD:,}" if has_more else f"{count:,}"
         yield Finding(
@@ -358,8 +358,8 @@ def dead_letters(patient: Patient) -> Iterator[Finding]:
 # --- invariants -------------------------------------------------------------------------------------------------
 
 
-def invariants(patient: Patient) -> Iterator[Finding]:
-    rows = patient.ask("SELECT invariant, job_id, what FROM queue_invariants LIMIT 20")
+def invariants(examined: ExaminedDatabase) -> Iterator[Finding]:
+    rows = examined.ask("SELECT invariant, job_id, what FROM queue_invariants LIMIT 20")
     for invariant, job, what in rows:
         is_gone = job and invariant == "I10"  # only its log is left, and no command can show it
         look = f"snapapp jobs show {job}" if job else "SELECT * FROM queue_invariants;"

@@ -2,13 +2,13 @@
 
 from collections.abc import Iterator
 
-from snapapp.jobs.doctor.finding import Finding, Patient, Severity
+from snapapp.jobs.doctor.finding import ExaminedDatabase, Finding, Severity
 from snapapp.processing.decoder import sandbox
 
 NAME = "decoders"
 
 
-def check(_: Patient | None = None) -> Iterator[Finding]:
+def check(_: ExaminedDatabase | None = None) -> Iterator[Finding]:
     missing = sandbox.missing()
     if "seccomp" in missing:
         yield Finding(
