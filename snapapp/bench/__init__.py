@@ -2,9 +2,8 @@
 the same time.
 
 `cli` is what the command calls. The scenarios are `enqueue`, `drain` (also beside other queues), `slots`,
-`pickup`, `start`, `idle`, `claims`, `neighbours`, `steady` and `web`. They run on a `ground` (a server with databases
-for each run), with `players` (real processes, each in one of the `roles`), in the sizes of a `plan`, and make a
-`report`."""
+`pickup`, `start`, `idle`, `claims`, `neighbours`, `steady` and `web`. They run on the databases of a `server`, with
+`players` (real processes, each in one of the `roles`), in the sizes of a `plan`, and make a `report`."""
 
 from snapapp.bench.cli import add_arguments, command, run
 from snapapp.bench.plan import Plan

@@ -11,9 +11,9 @@ from typing import Any, ClassVar
 
 import psycopg
 
-from snapapp.bench.ground import Db, Ground, connect, fill
 from snapapp.bench.plan import KIND, Plan, Step
 from snapapp.bench.report import Measurement, Target
+from snapapp.bench.server import BenchServer, Db, connect, fill
 from snapapp.jobs.errors import JobsError
 from snapapp.jobs.executors import Executor
 from snapapp.jobs.model import Job
@@ -92,25 +92,25 @@ def cases(plan: Plan) -> list[Case]:
     ]
 
 
-def measure(ground: Ground, plan: Plan, step: Step) -> list[Measurement]:
+def measure(server: BenchServer, plan: Plan, step: Step) -> list[Measurement]:
     lines = []
     for case in cases(plan):
         step(f"claim: {case.what}")
         with (
-            ground.database() as deep,
-            ground.database() as shallow,
+            server.database() as deep,
+            server.database() as shallow,
         ):  # new ones, because claims that are undone leave dead rows
-            _fill(ground, deep, case.fill, is_analysed=case.is_analysed)
-            _fill(ground, shallow, partial(fill, count=plan.shallow))
+            _fill(server, deep, case.fill, is_analysed=case.is_analysed)
+            _fill(server, shallow, partial(fill, count=plan.shallow))
             lines.append(_compare(case, plan, deep, shallow))
-    return [*lines, _measure_pinned(ground, plan, step)]
+    return [*lines, _measure_pinned(server, plan, step)]
 
 
-def _fill(ground: Ground, url: str, rows: Callable[[Db], None], *, is_analysed: bool = True) -> None:
+def _fill(server: BenchServer, url: str, rows: Callable[[Db], None], *, is_analysed: bool = True) -> None:
     with connect(url) as db:
         rows(db)
     if is_analysed:
-        ground.settle(url)
+        server.vacuum(url)
 
 
 def _compare(case: Case, plan: Plan, deep: str, shallow: str) -> Measurement:
@@ -226,15 +226,15 @@ class Drain:
         self._db.close()
 
 
-def _measure_pinned(ground: Ground, plan: Plan, step: Step) -> Measurement:
+def _measure_pinned(server: BenchServer, plan: Plan, step: Step) -> Measurement:
     """Drains two databases batch by batch in turns. An idle transaction holds back vacuum in one of them; a snapshot
     does not hold it back in the other database."""
     runs = []
     for run in range(plan.runs):
         step(f"claim: {plan.pinned:,} drained beside an idle transaction, run {run + 1}")
-        with ground.database() as pinned, ground.database() as free:
+        with server.database() as pinned, server.database() as free:
             for url in (pinned, free):
-                _fill(ground, url, partial(fill, count=plan.pinned))
+                _fill(server, url, partial(fill, count=plan.pinned))
             with pinning(pinned):
                 runs.append(_drain_in_turns(pinned, free))
     return Measurement(

@@ -12,12 +12,12 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from snapapp.bench import claims, drain, enqueue, idle, neighbours, pickup, slots, start, steady, web
-from snapapp.bench.ground import Ground
 from snapapp.bench.plan import PEERS, QUICK, SCENARIOS, Plan, Step
 from snapapp.bench.players import PlayerFailed
 from snapapp.bench.report import Measurement, Report
+from snapapp.bench.server import BenchServer
 
-Measure = Callable[[Ground, Plan, Step], list[Measurement]]
+Measure = Callable[[BenchServer, Plan, Step], list[Measurement]]
 
 _MEASURES: dict[str, Measure] = {
     "enqueue": enqueue.measure,
@@ -88,14 +88,14 @@ def command(arguments: argparse.Namespace, server_url: str) -> int:
 def run(url: str, plan: Plan, console: Console | None = None) -> Report:
     """Measures the scenarios. A scenario that fails is reported, and the others are measured nevertheless."""
     chosen = [name for name in SCENARIOS if name in plan.scenarios and (name != "versus" or plan.versus)]
-    with Ground(url) as ground:
-        report = Report(ground.environment() | {"plan": _as_facts(plan)})
+    with BenchServer(url) as server:
+        report = Report(server.environment() | {"plan": _as_facts(plan)})
         with _progress(console) as progress:
             task = progress.add_task("", total=len(chosen))
             for name in chosen:
                 try:
                     report.measurements += _MEASURES[name](
-                        ground, plan, lambda step: progress.update(task, description=step)
+                        server, plan, lambda step: progress.update(task, description=step)
                     )
                 except _FAILURES as error:
                     report.failures.append(f"{name} was not measured: {error}")

@@ -9,10 +9,10 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from snapapp.bench.ground import IS_UNFINISHED, Ground, ask, connect, fill, until
 from snapapp.bench.plan import KIND, Plan, Step
 from snapapp.bench.players import Player
 from snapapp.bench.report import Measurement, Target
+from snapapp.bench.server import IS_UNFINISHED, BenchServer, ask, connect, fill, until
 
 _DRAINED_WITHIN = 900.0
 _ROOT = Path(__file__).parents[2]  # the source tree; only there are the adapters for the peers
@@ -91,18 +91,18 @@ class Drained:
 Pair = tuple[list[Drained], list[Drained]]  # ours and theirs, run by run
 
 
-def drain(ground: Ground, who: Contestant, jobs: int, processes: int) -> Drained:
+def drain(server: BenchServer, who: Contestant, jobs: int, processes: int) -> Drained:
     """One run. All processes are connected and warmed up before the clock starts."""
-    with ground.database(migrated=not who.is_peer) as url, ExitStack() as stack:
+    with server.database(migrated=not who.is_peer) as url, ExitStack() as stack:
         _prepare(url, who, jobs)
-        ground.settle(url)
+        server.vacuum(url)
         players = [
             stack.enter_context(Player(who.role, url=url, task="drain", **who.options)) for _ in range(processes)
         ]
         for player in players:
             player.hear()
-        ground.checkpoint()  # what the warm-up wrote
-        cpu_before = ground.cpu()
+        server.checkpoint()  # what the warm-up wrote
+        cpu_before = server.cpu()
         with connect(url) as db:
             started_at = ask(db, "SELECT clock_timestamp()")
             _release(db, who, players)
@@ -111,7 +111,7 @@ def drain(ground: Ground, who: Contestant, jobs: int, processes: int) -> Drained
                 for player in players:
                     player.cue()
             after = [player.hear() for player in players]
-            cpu_after = ground.cpu()
+            cpu_after = server.cpu()
             ended = db.execute(who.end.encode(), {"kind": who.kind}).fetchone()
             assert ended
             early = None if who.is_peer else _early(db, who.kind, started_at)
@@ -162,12 +162,12 @@ def _wait_for_the_last(db: Any, kind: str) -> None:
 # --- the scenarios ----------------------------------------------------------------------------------------------
 
 
-def measure(ground: Ground, plan: Plan, step: Step) -> list[Measurement]:
+def measure(server: BenchServer, plan: Plan, step: Step) -> list[Measurement]:
     """Compares the worker with the limit: bare loops that send exactly the same statements."""
     lines = []
     for processes in plan.processes:
         for batch in plan.batches:
-            pair = _alternate(ground, plan, step, worker(batch), plain_sql(batch), processes)
+            pair = _alternate(server, plan, step, worker(batch), plain_sql(batch), processes)
             name, what = f"drain.{processes}x{batch}", f"drain, {_workers(processes)}, batch {batch}"
             target = Target("ratio", "at least", 0.6) if processes == 1 else None
             lines += _lines(name, what, pair, "plain SQL", target)
@@ -179,13 +179,13 @@ def measure(ground: Ground, plan: Plan, step: Step) -> list[Measurement]:
     return lines
 
 
-def measure_peers(ground: Ground, plan: Plan, step: Step) -> list[Measurement]:
+def measure_peers(server: BenchServer, plan: Plan, step: Step) -> list[Measurement]:
     """Compares the worker with other queues in Python, on the same server, in turns."""
     lines = []
     for name in plan.versus:
         peer = PEERS[name]
         for processes in plan.processes:
-            ours, theirs = _alternate(ground, plan, step, worker(500), peer, processes)
+            ours, theirs = _alternate(server, plan, step, worker(500), peer, processes)
             what = f"drain of {plan.jobs:,}, {_workers(processes)}, versus {peer.title}"
             target = Target("ratio", "at least", 2.0) if processes == 1 else None
             lines += _lines(f"versus.{name}.{processes}", what, (ours, theirs), peer.title, target)
@@ -204,7 +204,7 @@ def missing_peers(plan: Plan) -> list[str]:
     return sentences
 
 
-def _alternate(ground: Ground, plan: Plan, step: Step, us: Contestant, them: Contestant, processes: int) -> Pair:
+def _alternate(server: BenchServer, plan: Plan, step: Step, us: Contestant, them: Contestant, processes: int) -> Pair:
     """Measures two contestants in turns, and swaps their order at every run, so that changes of the machine's speed
     affect both."""
     results: dict[str, list[Drained]] = {us.title: [], them.title: []}
@@ -212,7 +212,7 @@ def _alternate(ground: Ground, plan: Plan, step: Step, us: Contestant, them: Con
         for who in (us, them) if run % 2 else (them, us):
             batch = who.options.get("batch", "")
             step(f"drain {plan.jobs:,}: {who.title}, {_workers(processes)}, {batch}, run {run + 1}")
-            results[who.title].append(drain(ground, who, plan.jobs, processes))
+            results[who.title].append(drain(server, who, plan.jobs, processes))
     return results[us.title], results[them.title]
 
 

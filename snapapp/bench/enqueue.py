@@ -8,9 +8,9 @@ from time import perf_counter
 
 import sqlalchemy
 
-from snapapp.bench.ground import Db, Ground, connect
 from snapapp.bench.plan import KIND, Plan, Step
 from snapapp.bench.report import Measurement
+from snapapp.bench.server import BenchServer, Db, connect
 from snapapp.jobs.adding import enqueue, enqueue_many
 from snapapp.jobs.rows.database import sqlalchemy_url
 
@@ -28,11 +28,11 @@ _MANY = (
 )
 
 
-def measure(ground: Ground, plan: Plan, step: Step) -> list[Measurement]:
+def measure(server: BenchServer, plan: Plan, step: Step) -> list[Measurement]:
     rates: dict[str, list[float]] = {}
     for run in range(plan.runs):
         step(f"enqueue {plan.singles:,} one by one and {plan.jobs:,} in bulk, run {run + 1}")
-        with ground.database() as url, connect(url) as db, _over_sqlalchemy(url) as engine:
+        with server.database() as url, connect(url) as db, _over_sqlalchemy(url) as engine:
             singly = {"sqlalchemy": _singly_over(engine), "psycopg": _singly_over(db), "one by hand": _by_hand(db)}
             bulk = {"many": _in_bulk(db), "many by hand": _in_bulk_by_hand(db)}
             for way, rate in [*_in_turns(singly, plan.singles, _SLICE), *_in_turns(bulk, plan.jobs, _BULK)]:

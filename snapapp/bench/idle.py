@@ -8,18 +8,18 @@ from datetime import timedelta
 from pathlib import Path
 from time import sleep
 
-from snapapp.bench.ground import Ground
 from snapapp.bench.plan import Plan, Step
 from snapapp.bench.players import Player
 from snapapp.bench.report import Measurement, Target
+from snapapp.bench.server import BenchServer
 
 # One line a message: F is for frontend. A simple statement is one Query, any other ends in one Execute.
 _STATEMENT = re.compile(rb"^F\t\d+\t(?:Query|Execute)\t.*$", re.MULTILINE)
 
 
-def measure(ground: Ground, plan: Plan, step: Step) -> list[Measurement]:
+def measure(server: BenchServer, plan: Plan, step: Step) -> list[Measurement]:
     """One worker with its default settings, watched for `runs` windows in a row."""
-    with ground.database() as url, tempfile.TemporaryDirectory() as folder:
+    with server.database() as url, tempfile.TemporaryDirectory() as folder:
         protocol = Path(folder) / "protocol"
         with Player("worker", url=url, protocol=str(protocol)) as player:
             player.hear()

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from statistics import median
 from time import sleep
 
-from snapapp.bench.ground import Db, Ground, ask, connect, fill, until
 from snapapp.bench.plan import KIND, Plan, Step
 from snapapp.bench.players import Player
 from snapapp.bench.report import Measurement, Target
 from snapapp.bench.roles.neighbours import ENDS, ENDS_AFTER, ENDS_AT_ONCE, HANGS, HOOK, TALKS
+from snapapp.bench.server import BenchServer, Db, ask, connect, fill, until
 from snapapp.jobs.adding import enqueue, enqueue_many
 
 _ENDED_WITHIN = 300.0
@@ -32,13 +32,13 @@ class Neighbour:
     beside: Callable[[Db, str, Plan], AbstractContextManager[None]]
 
 
-def measure(ground: Ground, plan: Plan, step: Step) -> list[Measurement]:
+def measure(server: BenchServer, plan: Plan, step: Step) -> list[Measurement]:
     lines = []
     for neighbour in NEIGHBOURS:
         alone, beside = [], []
         for run in range(plan.runs):
             step(f"{plan.crowd:,} jobs beside {neighbour.what}, run {run + 1}")
-            with ground.database() as url, connect(url) as db, Player("worker", url=url) as worker:
+            with server.database() as url, connect(url) as db, Player("worker", url=url) as worker:
                 worker.hear()
                 _crowd(db, plan)  # not measured: a new worker has yet to learn how long a job takes
                 alone.append(_crowd(db, plan))

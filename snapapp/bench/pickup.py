@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from time import monotonic, sleep
 
-from snapapp.bench.ground import Db, Ground, ask, connect, until
 from snapapp.bench.plan import KIND, Plan, Step
 from snapapp.bench.players import Player
 from snapapp.bench.report import Measurement, Target, percentile
 from snapapp.bench.roles.worker import PICKUP
+from snapapp.bench.server import BenchServer, Db, ask, connect, until
 from snapapp.jobs.adding import enqueue
 
 _LEAST_PAUSE, _MOST_PAUSE = 0.005, 0.030
@@ -28,12 +28,12 @@ class Latencies:
     from_commit: list[float]  # negative if the worker was quicker than the answer to the commit
 
 
-def measure(ground: Ground, plan: Plan, step: Step) -> list[Measurement]:
+def measure(server: BenchServer, plan: Plan, step: Step) -> list[Measurement]:
     ours: list[Latencies] = []
     bare: list[Latencies] = []
     for run in range(plan.runs):
         step(f"pickup of {plan.pickups}, run {run + 1}")
-        for runs, latencies in zip((ours, bare), _run(ground, plan.pickups), strict=True):
+        for runs, latencies in zip((ours, bare), _run(server, plan.pickups), strict=True):
             runs.append(latencies)
     return [
         Measurement(
@@ -51,11 +51,11 @@ def measure(ground: Ground, plan: Plan, step: Step) -> list[Measurement]:
     ]
 
 
-def _run(ground: Ground, count: int) -> tuple[Latencies, Latencies]:
+def _run(server: BenchServer, count: int) -> tuple[Latencies, Latencies]:
     """Enqueues jobs in turn for the worker, and for a bare process that only LISTENs and claims."""
     with (
-        ground.database() as our_url,
-        ground.database() as bare_url,
+        server.database() as our_url,
+        server.database() as bare_url,
         Player("worker", url=our_url) as worker,
         Player("bare", url=bare_url, batch=100, pickups=count) as bare,
         connect(our_url) as our_db,

@@ -6,9 +6,9 @@ import subprocess
 import sys
 from time import monotonic, sleep
 
-from snapapp.bench.ground import Db, Ground, ask, connect, until
 from snapapp.bench.plan import Plan, Step
 from snapapp.bench.report import Measurement, Target
+from snapapp.bench.server import BenchServer, Db, ask, connect, until
 from snapapp.jobs.adding import enqueue
 from snapapp.jobs.os import memory, processes
 
@@ -17,10 +17,10 @@ _STATUS = "SELECT status FROM snap_processing_job WHERE id = %s"
 _SETTLES_IN = 2.0  # seconds until the work of the start is over
 
 
-def measure(ground: Ground, plan: Plan, step: Step) -> list[Measurement]:
+def measure(server: BenchServer, plan: Plan, step: Step) -> list[Measurement]:
     """Starts `snapapp worker` as a person types it, with a job that waits for it."""
     times, sizes = [], []
-    with ground.database() as url, connect(url) as db:
+    with server.database() as url, connect(url) as db:
         for run in range(plan.runs):
             step(f"start of a worker, run {run + 1}")
             seconds, megabytes = _run(url, db)

@@ -5,10 +5,10 @@ from statistics import median
 from time import monotonic, sleep
 
 from snapapp.bench.claims import pinning
-from snapapp.bench.ground import IS_UNFINISHED, Db, Ground, ask, connect, until
 from snapapp.bench.plan import KIND, Plan, Step
 from snapapp.bench.players import Player
 from snapapp.bench.report import Measurement, Target, percentile
+from snapapp.bench.server import IS_UNFINISHED, BenchServer, Db, ask, connect, until
 from snapapp.jobs.adding import enqueue_many
 
 _A_SECOND = 500
@@ -16,9 +16,9 @@ _TURN = 0.02  # seconds between two commits; the jobs of this time are added tog
 _PARTS = 10
 
 
-def measure(ground: Ground, plan: Plan, step: Step) -> list[Measurement]:
+def measure(server: BenchServer, plan: Plan, step: Step) -> list[Measurement]:
     step(f"{_A_SECOND} jobs a second for {plan.steady_for} beside an idle transaction")
-    with ground.database() as url, Player("worker", url=url) as worker:
+    with server.database() as url, Player("worker", url=url) as worker:
         worker.hear()
         with connect(url) as db, pinning(url):
             _feed(db, plan.steady_for.total_seconds())

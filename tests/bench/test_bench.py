@@ -63,8 +63,8 @@ def test_every_scenario_runs_and_leaves_no_database_behind(server: Postgres) -> 
 @pytest.mark.at_length  # web/ and api/ ask for every page in every run
 def test_every_page_of_a_tenant_who_has_much_is_asked_for(server: Postgres) -> None:
     """What does not answer 200 is no measurement; how long each may take is for the bench itself to say."""
-    with bench.ground.Ground(server.url_of("postgres")) as ground:
-        found = pages.measure(ground, bench.Plan(**TINY), lambda _: None)  # type: ignore[arg-type]
+    with bench.server.BenchServer(server.url_of("postgres")) as bench_server:
+        found = pages.measure(bench_server, bench.Plan(**TINY), lambda _: None)  # type: ignore[arg-type]
     assert {one.name.removeprefix("web.page.") for one in found} >= {"/", "/snaps", "/snaps/subject", "snaps, deep"}
     assert all((len(one.ours), one.target is not None) == (1, True) for one in found)
 

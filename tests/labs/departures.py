@@ -22,7 +22,7 @@ import psycopg
 
 from snapapp.jobs import Job, enqueue_many, processor
 from tests.jobs.working import put_effect, until
-from tests.labs.ground import ground
+from tests.labs.server import lab_server
 from tests.running import Served
 
 GRACE = 20.0
@@ -199,7 +199,7 @@ def has_heard_enough(tally: Tally, before: Counter[str]) -> bool:
 
 def run(times: int, seed: int = 1) -> Tally:
     tally, chance = Tally(), random.Random(seed)
-    with ground("departures") as its:
+    with lab_server("departures") as its:
         its.db.execute("CREATE TABLE effect (job_id bigint)")
         for _ in range(times):
             naps = [{"kind": "lab.nap", "payload": {"seconds": chance.uniform(0.05, 0.5)}} for _ in range(20)]

@@ -21,7 +21,7 @@ import httpx
 from snapapp.jobs import enqueue_many
 from tests.jobs.working import until
 from tests.labs import departures
-from tests.labs.ground import ground
+from tests.labs.server import lab_server
 from tests.ops.test_linode_proxies import caddy, running
 from tests.running import Served, free_port
 from tests.systemd import Systemd
@@ -78,7 +78,7 @@ class Client(threading.Thread):
 def run(times: int, seed: int = 1) -> Tally:
     tally, chance = Tally(), random.Random(seed)
     with ExitStack() as stack:
-        its = stack.enter_context(ground("deploys"))
+        its = stack.enter_context(lab_server("deploys"))
         folder, url, db = its.folder, its.url, its.db
         db.execute("CREATE TABLE effect (job_id bigint)")
         upstream, port = free_port(), free_port()

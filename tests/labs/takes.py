@@ -21,7 +21,7 @@ import psycopg
 
 from tests.jobs.working import until
 from tests.labs.departures import GRACE, Departures, asked_for, depart, told
-from tests.labs.ground import ground
+from tests.labs.server import lab_server
 from tests.media import material
 from tests.running import Served
 
@@ -118,7 +118,7 @@ def senders(port: int, lock: threading.Lock, *, film: bytes, tally: Tally, chanc
 
 def run(times: int, seed: int = 1) -> Tally:
     tally, chance = Tally(), random.Random(seed)
-    with ground("takes") as its:
+    with lab_server("takes") as its:
         film = material.make(material.GOOD["faststart"], its.folder / "film.mp4").read_bytes()
         for _ in range(times):
             clients = partial(senders, film=film, tally=tally, chance=chance)

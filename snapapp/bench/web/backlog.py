@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from time import monotonic, perf_counter, sleep
 from typing import cast
 
-from snapapp.bench.ground import Db, Ground, ask, connect, fill, until
 from snapapp.bench.plan import Plan, Step
 from snapapp.bench.report import Measurement, Target, percentile
+from snapapp.bench.server import BenchServer, Db, ask, connect, fill, until
 from snapapp.bench.web.served import served
 from snapapp.jobs.adding import enqueue
 
@@ -31,7 +31,7 @@ class RequestSeries:
         return percentile(self.latencies, 99)
 
 
-def measure(ground: Ground, plan: Plan, step: Step) -> list[Measurement]:
+def measure(server: BenchServer, plan: Plan, step: Step) -> list[Measurement]:
     idle: list[RequestSeries] = []
     backlog: list[RequestSeries] = []
     crunching: list[RequestSeries] = []
@@ -39,7 +39,7 @@ def measure(ground: Ground, plan: Plan, step: Step) -> list[Measurement]:
     seconds = plan.web_for.total_seconds()
     for run in range(1, plan.runs + 1):
         step(f"web beside a backlog, run {run} of {plan.runs}")
-        with ground.database() as url, connect(url) as db, served(url, SNAPAPP_PROCESSORS=_PROCESSORS) as port:
+        with server.database() as url, connect(url) as db, served(url, SNAPAPP_PROCESSORS=_PROCESSORS) as port:
             job_id = _hello(db)
             _series(db, port, job_id, _WARM_UP)  # not measured: children start, connections open
             idle.append(_series(db, port, job_id, seconds))

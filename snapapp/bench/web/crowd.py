@@ -3,7 +3,7 @@
 import hashlib
 from uuid import UUID
 
-from snapapp.bench.ground import Db
+from snapapp.bench.server import Db
 
 # The first video has a third of all snaps, the first animal a tenth; Ana marked half of them. One snap in ten has a
 # link; of each hundred one failed and one waits until tomorrow; one was marked every five minutes. Their evidence is

@@ -7,9 +7,9 @@ from datetime import UTC, datetime, timedelta
 from time import perf_counter
 from urllib.parse import urlencode
 
-from snapapp.bench.ground import Ground, connect
 from snapapp.bench.plan import Plan, Step
 from snapapp.bench.report import Measurement, Target, percentile
+from snapapp.bench.server import BenchServer, connect
 from snapapp.bench.web import crowd
 from snapapp.bench.web.served import served
 
@@ -18,12 +18,12 @@ _HEADERS = {"Accept": "text/html, application/json;q=0.9", "Accept-Encoding": "g
 _PATIENCE = 60.0  # seconds
 
 
-def measure(ground: Ground, plan: Plan, step: Step) -> list[Measurement]:
-    with ground.database() as url:
+def measure(server: BenchServer, plan: Plan, step: Step) -> list[Measurement]:
+    with server.database() as url:
         step(f"a tenant with {plan.crowd_of_videos:,} videos and {plan.crowd_of_snaps:,} snaps")
         with connect(url) as db:
             crowd.fill(db, videos=plan.crowd_of_videos, snaps=plan.crowd_of_snaps)
-        ground.settle(url)
+        server.vacuum(url)
         with served(url, SNAPAPP_DEMO="false") as port:
             addresses = dict(_addresses(plan.crowd_of_snaps))
             _first_bytes(port, addresses, 1)  # not measured: statements get prepared, connections opened

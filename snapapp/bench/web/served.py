@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 from urllib.request import urlopen
 
-from snapapp.bench.ground import until
+from snapapp.bench.server import until
 
 
 @contextmanager

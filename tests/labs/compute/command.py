@@ -34,8 +34,8 @@ from tests.jobs.working import until, working
 from tests.labs import stack as box
 from tests.labs.compute import kinds, namespaces
 from tests.labs.executors.kinds import BAD
-from tests.labs.ground import Ground, ground
 from tests.labs.media import speed
+from tests.labs.server import LabServer, lab_server
 from tests.running import Served
 
 Db = psycopg.Connection[Any]
@@ -122,7 +122,7 @@ def _made(folder: Path, film: Path, count: int, **settings: str) -> dict[tuple[i
 # --- what goes wrong ------------------------------------------------------------------------------------------------
 
 
-def reasons(its: Farm, on: Ground) -> list[str]:
+def reasons(its: Farm, on: LabServer) -> list[str]:
     """Kinds whose last error is not the one that it is in children."""
     wrong = [kind for kind in BAD if kind.startswith("process.")]
     with working(on.url, kinds.registry, children=_NODES, compute=its.typed):
@@ -132,7 +132,7 @@ def reasons(its: Farm, on: Ground) -> list[str]:
     return [f"{kind}: {said[ids[kind]]}" for kind in wrong if BAD[kind] not in said[ids[kind]]]
 
 
-def killings(its: Farm, on: Ground, jobs: int, seed: int) -> dict[str, Any]:
+def killings(its: Farm, on: LabServer, jobs: int, seed: int) -> dict[str, Any]:
     """Jobs that count how often they landed, while nodes are killed and, once, the scheduler."""
     chance = random.Random(seed)
     on.db.execute("CREATE TABLE effect (job bigint)")
@@ -175,7 +175,7 @@ def _kill_the_scheduler(its: Farm) -> None:
     its.keep()
 
 
-def cut_off(its: Farm, on: Ground) -> float:
+def cut_off(its: Farm, on: LabServer) -> float:
     """Seconds until an attempt on a machine whose cable was pulled counts as failed."""
     with working(on.url, kinds.registry, children=1, compute=its.typed):
         job = enqueue(on.db, "process.brooding", max_attempts=1)
@@ -191,12 +191,12 @@ def cut_off(its: Farm, on: Ground) -> float:
 # --- how fast -------------------------------------------------------------------------------------------------------
 
 
-def overhead(its: Farm, on: Ground, jobs: int = 200) -> tuple[float, float]:
+def overhead(its: Farm, on: LabServer, jobs: int = 200) -> tuple[float, float]:
     """Milliseconds from enqueued to done of a job that does nothing, half of them: in a child, and on the cluster."""
     return _pace(on, jobs, child_nice=0), _pace(on, jobs, compute=its.typed)
 
 
-def _pace(on: Ground, jobs: int, **changes: Any) -> float:
+def _pace(on: LabServer, jobs: int, **changes: Any) -> float:
     took = "SELECT extract(epoch FROM finished_at - created_at)::float8 * 1000 FROM snap_processing_job WHERE id = %s"
     seen: list[float] = []
     with working(on.url, kinds.registry, **changes):
@@ -209,7 +209,7 @@ def _pace(on: Ground, jobs: int, **changes: Any) -> float:
     return median(seen)
 
 
-def throughput(its: Farm, on: Ground, jobs: int) -> dict[int, float]:
+def throughput(its: Farm, on: LabServer, jobs: int) -> dict[int, float]:
     """Seconds that a burst takes, by how many nodes there are. They share the cores of this machine."""
     took = {}
     for nodes in (3, 2, 1):
@@ -261,7 +261,7 @@ def main() -> int:
     if not namespaces.can_be_made():
         print("Machines are network namespaces: be root, and apt install iproute2")
         return 2
-    with ground("compute") as on, farm(on.folder) as its:
+    with lab_server("compute") as on, farm(on.folder) as its:
         odd = reasons(its, on)
         print(f"reasons that differ: {odd or 'none'}", flush=True)
         seen = killings(its, on, arguments.jobs, arguments.seed)

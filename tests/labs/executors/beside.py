@@ -12,7 +12,7 @@ from snapapp.bench.web import backlog
 from snapapp.jobs import enqueue
 from tests.jobs.working import until
 from tests.labs.executors import lab
-from tests.labs.ground import ground
+from tests.labs.server import lab_server
 from tests.labs.stack import Watch
 from tests.running import Served
 
@@ -21,7 +21,7 @@ QUIET = {"SNAPAPP_DEMO": "false", "SNAPAPP_RETRY_BASE_MS": "100", "SNAPAPP_WORKE
 
 
 def report(jobs: int, seed: int) -> Iterator[str]:
-    with ground("beside") as its:
+    with lab_server("beside") as its:
         db = its.db
         settings = {"SNAPAPP_DATABASE_URL": its.url, "SNAPAPP_PROCESSORS": "tests.labs.executors.served", **QUIET}
         with Served(its.folder, **settings).up() as served:

@@ -20,7 +20,7 @@ from snapapp.jobs import enqueue_many
 from snapapp.jobs.os.processes import started
 from tests.jobs.working import until, working
 from tests.labs.executors import kinds
-from tests.labs.ground import ground
+from tests.labs.server import lab_server
 
 _PR_SET_CHILD_SUBREAPER = 36
 _STUCK_AT_MOST = 6  # each keeps a thread to the end
@@ -42,7 +42,7 @@ def run(jobs: int, seed: int, attempts: int) -> Report:
     report = Report(jobs=jobs)
     adopt_orphans()
     before = descendants()
-    with ground("executors") as its:
+    with lab_server("executors") as its:
         began = monotonic()
         put(its.db, jobs, random.Random(seed), attempts)
         work(its.url, its.db, jobs, random.Random(seed), report)

@@ -23,7 +23,7 @@ from snapapp.jobs.rows import lifecycle
 from snapapp.jobs.settings import JobsSettings
 from tests.jobs.working import until, working
 from tests.labs.executors import kinds
-from tests.labs.ground import ground
+from tests.labs.server import lab_server
 
 _SETTINGS = JobsSettings(database_url="", child_nice=0)  # else a busy machine would be measured, not us
 _ROUNDS = 5
@@ -90,7 +90,7 @@ def cancels(times: int) -> list[str]:
     """From the cancel's commit until nothing of the job lives: through NOTIFY, as it is in production."""
     lines = []
     lasting: dict[str, Any] = {"beat_every": timedelta(seconds=10), "lease_for": timedelta(seconds=60)}
-    with ground("executors") as its, working(its.url, kinds.registry, **lasting):
+    with lab_server("executors") as its, working(its.url, kinds.registry, **lasting):
         for kind in ("process.brooding", "command.brooding"):
             took = sorted(cancel_one(its.db, kind) for _ in range(times))
             lines.append(f"{kind}: cancel to dead {median(took):.3f} s p50, {quantiles(took, n=100)[98]:.3f} s p99")

@@ -1,4 +1,4 @@
-"""What a lab stands on: a folder and a PostgreSQL of its own, migrated; both are gone when it ends."""
+"""What a lab runs on: a folder and a PostgreSQL of its own, migrated; both are gone when it ends."""
 
 import tempfile
 from collections.abc import Iterator
@@ -14,16 +14,16 @@ from snapapp.postgres.migrate import migrate
 
 
 @dataclass(frozen=True, slots=True)
-class Ground:
+class LabServer:
     folder: Path
     url: str
     db: psycopg.Connection[Any]  # in autocommit
 
 
 @contextmanager
-def ground(lab: str) -> Iterator[Ground]:
+def lab_server(lab: str) -> Iterator[LabServer]:
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix=f"snapapp-{lab}-")))
         url = stack.enter_context(postgres.start(folder / "postgres", create=True)).url
         migrate(url)
-        yield Ground(folder, url, stack.enter_context(psycopg.connect(url, autocommit=True)))
+        yield LabServer(folder, url, stack.enter_context(psycopg.connect(url, autocommit=True)))

@@ -38,7 +38,7 @@ _SETTINGS = [
 ]
 
 
-class Ground:
+class BenchServer:
     """Creates databases named snapapp_bench_*. Each is dropped at the end of its `with`, so none is left after
     Ctrl-C."""
 
@@ -81,7 +81,7 @@ class Ground:
         finally:
             self._drop(name)
 
-    def settle(self, url: str) -> None:
+    def vacuum(self, url: str) -> None:
         """Updates the statistics and writes everything to disk, so that every contestant starts in the same state."""
         with connect(url) as db:
             db.execute("VACUUM (ANALYZE)")
