@@ -36,7 +36,7 @@ _EARLY = """
 
 
 @dataclass(frozen=True, slots=True)
-class Contestant:
+class Drainer:
     """One that drains the queue. The query `end` counts the jobs that it finished, and says when the last one was."""
 
     title: str
@@ -48,16 +48,16 @@ class Contestant:
     ends_by_itself: bool = True  # False for snapapp's worker, which waits for more jobs
 
 
-def worker(batch: int) -> Contestant:
-    return Contestant("ours", "worker", {"batch": batch}, ends_by_itself=False)
+def worker(batch: int) -> Drainer:
+    return Drainer("ours", "worker", {"batch": batch}, ends_by_itself=False)
 
 
-def plain_sql(batch: int) -> Contestant:
-    return Contestant("plain SQL", "bare", {"batch": batch})
+def plain_sql(batch: int) -> Drainer:
+    return Drainer("plain SQL", "bare", {"batch": batch})
 
 
 PEERS = {
-    "pgqueuer": Contestant(
+    "pgqueuer": Drainer(
         "PgQueuer",
         "tests.labs.peers.pgqueuer",
         {"batch": 500},
@@ -91,7 +91,7 @@ class Drained:
 Pair = tuple[list[Drained], list[Drained]]  # ours and theirs, run by run
 
 
-def drain(server: BenchServer, who: Contestant, jobs: int, processes: int) -> Drained:
+def drain(server: BenchServer, who: Drainer, jobs: int, processes: int) -> Drained:
     """One run. All processes are connected and warmed up before the clock starts."""
     with server.database(migrated=not who.is_peer) as url, ExitStack() as stack:
         _prepare(url, who, jobs)
@@ -126,7 +126,7 @@ def drain(server: BenchServer, who: Contestant, jobs: int, processes: int) -> Dr
         )
 
 
-def _prepare(url: str, who: Contestant, jobs: int) -> None:
+def _prepare(url: str, who: Drainer, jobs: int) -> None:
     if who.is_peer:
         with Player(who.role, url=url, task="prepare", jobs=jobs, **who.options) as player:
             player.hear()
@@ -136,7 +136,7 @@ def _prepare(url: str, who: Contestant, jobs: int) -> None:
         fill(db, jobs, kind=who.kind)
 
 
-def _release(db: Any, who: Contestant, players: Sequence[Player]) -> None:
+def _release(db: Any, who: Drainer, players: Sequence[Player]) -> None:
     if not who.is_peer:
         db.execute("SELECT resume_queue('default')")
     if who.ends_by_itself:
@@ -204,8 +204,8 @@ def missing_peers(plan: Plan) -> list[str]:
     return sentences
 
 
-def _alternate(server: BenchServer, plan: Plan, step: Step, us: Contestant, them: Contestant, processes: int) -> Pair:
-    """Measures two contestants in turns, and swaps their order at every run, so that changes of the machine's speed
+def _alternate(server: BenchServer, plan: Plan, step: Step, us: Drainer, them: Drainer, processes: int) -> Pair:
+    """Measures two drainers in turns, and swaps their order at every run, so that changes of the machine's speed
     affect both."""
     results: dict[str, list[Drained]] = {us.title: [], them.title: []}
     for run in range(plan.runs):

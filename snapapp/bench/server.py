@@ -72,7 +72,7 @@ class BenchServer:
 
     @contextmanager
     def database(self, *, migrated: bool = True) -> Iterator[str]:
-        """A new database for each contestant of each run, so that none has dead rows of another one."""
+        """A new database for each drainer of each run, so that none has dead rows of another one."""
         self._made += 1
         name = str(self._made)
         self._create(name, f"{self._prefix}_template" if migrated else "template0")
@@ -82,7 +82,7 @@ class BenchServer:
             self._drop(name)
 
     def vacuum(self, url: str) -> None:
-        """Updates the statistics and writes everything to disk, so that every contestant starts in the same state."""
+        """Updates the statistics and writes everything to disk, so that every drainer starts in the same state."""
         with connect(url) as db:
             db.execute("VACUUM (ANALYZE)")
         self.checkpoint()
