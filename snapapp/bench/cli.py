@@ -13,7 +13,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from snapapp.bench import claims, drain, enqueue, idle, neighbours, pickup, slots, start, steady, web
 from snapapp.bench.plan import PEERS, QUICK, SCENARIOS, Plan, Step
-from snapapp.bench.players import PlayerFailed
+from snapapp.bench.processes import BenchProcessFailed
 from snapapp.bench.report import Measurement, Report
 from snapapp.bench.server import BenchServer
 
@@ -32,7 +32,7 @@ _MEASURES: dict[str, Measure] = {
     "steady": steady.measure,
     "web": web.measure,
 }
-_FAILURES = (PlayerFailed, psycopg.Error, TimeoutError, RuntimeError)
+_FAILURES = (BenchProcessFailed, psycopg.Error, TimeoutError, RuntimeError)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

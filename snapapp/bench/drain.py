@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from snapapp.bench.plan import KIND, Plan, Step
-from snapapp.bench.players import Player
+from snapapp.bench.processes import BenchProcess
 from snapapp.bench.report import Measurement, Target
 from snapapp.bench.server import IS_UNFINISHED, BenchServer, ask, connect, fill, until
 
@@ -96,21 +96,21 @@ def drain(server: BenchServer, who: Drainer, jobs: int, processes: int) -> Drain
     with server.database(migrated=not who.is_peer) as url, ExitStack() as stack:
         _prepare(url, who, jobs)
         server.vacuum(url)
-        players = [
-            stack.enter_context(Player(who.role, url=url, task="drain", **who.options)) for _ in range(processes)
+        clients = [
+            stack.enter_context(BenchProcess(who.role, url=url, task="drain", **who.options)) for _ in range(processes)
         ]
-        for player in players:
-            player.hear()
+        for client in clients:
+            client.receive()
         server.checkpoint()  # what the warm-up wrote
         cpu_before = server.cpu()
         with connect(url) as db:
             started_at = ask(db, "SELECT clock_timestamp()")
-            _release(db, who, players)
+            _release(db, who, clients)
             if not who.ends_by_itself:
                 _wait_for_the_last(db, who.kind)
-                for player in players:
-                    player.cue()
-            after = [player.hear() for player in players]
+                for client in clients:
+                    client.send()
+            after = [client.receive() for client in clients]
             cpu_after = server.cpu()
             ended = db.execute(who.end.encode(), {"kind": who.kind}).fetchone()
             assert ended
@@ -128,20 +128,20 @@ def drain(server: BenchServer, who: Drainer, jobs: int, processes: int) -> Drain
 
 def _prepare(url: str, who: Drainer, jobs: int) -> None:
     if who.is_peer:
-        with Player(who.role, url=url, task="prepare", jobs=jobs, **who.options) as player:
-            player.hear()
+        with BenchProcess(who.role, url=url, task="prepare", jobs=jobs, **who.options) as client:
+            client.receive()
         return
     with connect(url) as db:
         db.execute("SELECT pause_queue('default', 'the bench is not ready')")
         fill(db, jobs, kind=who.kind)
 
 
-def _release(db: Any, who: Drainer, players: Sequence[Player]) -> None:
+def _release(db: Any, who: Drainer, clients: Sequence[BenchProcess]) -> None:
     if not who.is_peer:
         db.execute("SELECT resume_queue('default')")
     if who.ends_by_itself:
-        for player in players:
-            player.cue()
+        for client in clients:
+            client.send()
 
 
 def _early(db: Any, kind: str, began: datetime) -> float | None:

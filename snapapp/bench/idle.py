@@ -9,7 +9,7 @@ from pathlib import Path
 from time import sleep
 
 from snapapp.bench.plan import Plan, Step
-from snapapp.bench.players import Player
+from snapapp.bench.processes import BenchProcess
 from snapapp.bench.report import Measurement, Target
 from snapapp.bench.server import BenchServer
 
@@ -21,8 +21,8 @@ def measure(server: BenchServer, plan: Plan, step: Step) -> list[Measurement]:
     """One worker with its default settings, watched for `runs` windows in a row."""
     with server.database() as url, tempfile.TemporaryDirectory() as folder:
         protocol = Path(folder) / "protocol"
-        with Player("worker", url=url, protocol=str(protocol)) as player:
-            player.hear()
+        with BenchProcess("worker", url=url, protocol=str(protocol)) as worker:
+            worker.receive()
             windows = []
             for run in range(plan.runs):
                 step(f"idle for {plan.idle_for.total_seconds():g} s, window {run + 1}")

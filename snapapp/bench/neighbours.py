@@ -7,7 +7,7 @@ from statistics import median
 from time import sleep
 
 from snapapp.bench.plan import KIND, Plan, Step
-from snapapp.bench.players import Player
+from snapapp.bench.processes import BenchProcess
 from snapapp.bench.report import Measurement, Target
 from snapapp.bench.roles.neighbours import ENDS, ENDS_AFTER, ENDS_AT_ONCE, HANGS, HOOK, TALKS
 from snapapp.bench.server import BenchServer, Db, ask, connect, fill, until
@@ -38,8 +38,8 @@ def measure(server: BenchServer, plan: Plan, step: Step) -> list[Measurement]:
         alone, beside = [], []
         for run in range(plan.runs):
             step(f"{plan.crowd:,} jobs beside {neighbour.what}, run {run + 1}")
-            with server.database() as url, connect(url) as db, Player("worker", url=url) as worker:
-                worker.hear()
+            with server.database() as url, connect(url) as db, BenchProcess("worker", url=url) as worker:
+                worker.receive()
                 _crowd(db, plan)  # not measured: a new worker has yet to learn how long a job takes
                 alone.append(_crowd(db, plan))
                 with neighbour.beside(db, url, plan):

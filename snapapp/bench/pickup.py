@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from time import monotonic, sleep
 
 from snapapp.bench.plan import KIND, Plan, Step
-from snapapp.bench.players import Player
+from snapapp.bench.processes import BenchProcess
 from snapapp.bench.report import Measurement, Target, percentile
 from snapapp.bench.roles.worker import PICKUP
 from snapapp.bench.server import BenchServer, Db, ask, connect, until
@@ -56,19 +56,19 @@ def _run(server: BenchServer, count: int) -> tuple[Latencies, Latencies]:
     with (
         server.database() as our_url,
         server.database() as bare_url,
-        Player("worker", url=our_url) as worker,
-        Player("bare", url=bare_url, batch=100, pickups=count) as bare,
+        BenchProcess("worker", url=our_url) as worker,
+        BenchProcess("bare", url=bare_url, batch=100, pickups=count) as bare,
         connect(our_url) as our_db,
         connect(bare_url) as bare_db,
     ):
-        worker.hear()
-        bare.hear()
+        worker.receive()
+        bare.receive()
         our_times, bare_times = _enqueue_now_and_then([(our_db, PICKUP), (bare_db, KIND)], count)
         until(lambda: ask(our_db, _COMPLETED, PICKUP) == count, "the last pickup", within=60)
-        worker.cue()
+        worker.send()
         return (
-            _latencies(our_times, dict(worker.hear()["picked"])),
-            _latencies(bare_times, dict(bare.hear(within=60)["picked"])),
+            _latencies(our_times, dict(worker.receive()["picked"])),
+            _latencies(bare_times, dict(bare.receive(within=60)["picked"])),
         )
 
 

@@ -6,7 +6,7 @@ from time import monotonic, sleep
 
 from snapapp.bench.claims import pinning
 from snapapp.bench.plan import KIND, Plan, Step
-from snapapp.bench.players import Player
+from snapapp.bench.processes import BenchProcess
 from snapapp.bench.report import Measurement, Target, percentile
 from snapapp.bench.server import IS_UNFINISHED, BenchServer, Db, ask, connect, until
 from snapapp.jobs.adding import enqueue_many
@@ -18,8 +18,8 @@ _PARTS = 10
 
 def measure(server: BenchServer, plan: Plan, step: Step) -> list[Measurement]:
     step(f"{_A_SECOND} jobs a second for {plan.steady_for} beside an idle transaction")
-    with server.database() as url, Player("worker", url=url) as worker:
-        worker.hear()
+    with server.database() as url, BenchProcess("worker", url=url) as worker:
+        worker.receive()
         with connect(url) as db, pinning(url):
             _feed(db, plan.steady_for.total_seconds())
             until(lambda: not ask(db, IS_UNFINISHED, KIND), "the end of the last one", within=60)

@@ -11,7 +11,7 @@ import psycopg
 import pytest
 
 from snapapp import bench
-from snapapp.bench import plan, players, report
+from snapapp.bench import plan, processes, report
 from snapapp.bench.claims import pinning
 from snapapp.bench.report import Measurement, Target
 from snapapp.bench.web import pages
@@ -116,10 +116,10 @@ def test_a_peer_is_refused_where_only_the_package_is(
 
 def test_a_process_that_dies_is_reported_with_its_last_words() -> None:
     with (
-        players.Player("worker", url="postgresql://127.0.0.1:1/nothing", batch="many") as player,
-        pytest.raises(players.PlayerFailed, match=r"(?s)worker ended without a report.*TypeError"),
+        processes.BenchProcess("worker", url="postgresql://127.0.0.1:1/nothing", batch="many") as worker,
+        pytest.raises(processes.BenchProcessFailed, match=r"(?s)worker ended without a report.*TypeError"),
     ):
-        player.hear(within=30)
+        worker.receive(within=30)
 
 
 def test_a_ratio_is_taken_run_by_run() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import psycopg
 
 from snapapp.bench.plan import KIND
-from snapapp.bench.roles import stage
+from snapapp.bench.roles import pipes
 from snapapp.jobs.rows.claim import _CLAIM, Bookmark, ClaimingWorker, Head, Look, Wanted, _parameters
 from snapapp.jobs.rows.database import Row, connect, run_prepared
 from snapapp.jobs.rows.settle import _COMPLETE
@@ -80,21 +80,21 @@ def listen(db: psycopg.Connection[Row], loop: Loop, count: int) -> list[tuple[in
 
 
 def main() -> None:
-    options = stage.read()
+    options = pipes.read()
     with connect(options["url"], name="snapapp bench") as db:
         loop = Loop(db, options["batch"])
         loop.prepare()
         if "pickups" in options:
             db.execute(f"LISTEN {JOB_CHANNEL}")
-        stage.say(ready=True)
+        pipes.say(ready=True)
         began = process_time()
         if "pickups" in options:
-            stage.say(picked=listen(db, loop, options["pickups"]))
+            pipes.say(picked=listen(db, loop, options["pickups"]))
         else:
-            stage.read()
+            pipes.read()
             drain(loop)
-            stage.say(cpu=process_time() - began)
-            stage.stay()
+            pipes.say(cpu=process_time() - began)
+            pipes.stay()
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ import psycopg
 from psycopg import pq
 
 from snapapp.bench.plan import KIND
-from snapapp.bench.roles import neighbours, stage
+from snapapp.bench.roles import neighbours, pipes
 from snapapp.jobs import Job, enqueue
 from snapapp.jobs.process.runtime import Runtime
 from snapapp.jobs.registry import Registry
@@ -41,7 +41,7 @@ class TracedRuntime(Runtime):
 
 
 def main() -> None:
-    options = stage.read()
+    options = pipes.read()
     registry = Registry()
     picked: list[tuple[int, float]] = []
 
@@ -61,10 +61,10 @@ def main() -> None:
     worker.start()
     _warm_up(runtime, worker, warm, is_warm)
     began = process_time()
-    stage.say(ready=True)
-    stage.read()
-    stage.say(cpu=process_time() - began, picked=picked)
-    stage.stay()
+    pipes.say(ready=True)
+    pipes.read()
+    pipes.say(cpu=process_time() - began, picked=picked)
+    pipes.stay()
 
 
 async def _nap_on_loop(_: Job) -> None:

@@ -12,7 +12,7 @@ from time import process_time
 from typing import Any
 
 from snapapp.bench.plan import KIND
-from snapapp.bench.roles import stage
+from snapapp.bench.roles import pipes
 
 _BULK = 5_000
 
@@ -29,7 +29,7 @@ async def prepare(told: dict[str, Any]) -> None:
         count = min(_BULK, told["jobs"] - start)
         await queries.enqueue([KIND] * count, [None] * count, [0] * count)
     await connection.close()
-    stage.say(done=True)
+    pipes.say(done=True)
 
 
 async def drain(told: dict[str, Any]) -> None:
@@ -37,12 +37,12 @@ async def drain(told: dict[str, Any]) -> None:
     manager = import_module("pgqueuer").PgQueuer.from_asyncpg_pool(pool)
     manager.entrypoint(KIND)(noop)
     mode = import_module("pgqueuer.types").QueueExecutionMode.drain
-    stage.say(ready=True)
-    stage.read()
+    pipes.say(ready=True)
+    pipes.read()
     began = process_time()
     await manager.run(batch_size=told["batch"], mode=mode)
-    stage.say(cpu=process_time() - began)
-    stage.stay()
+    pipes.say(cpu=process_time() - began)
+    pipes.stay()
 
 
 def run(work: Coroutine[Any, Any, None]) -> None:
@@ -53,7 +53,7 @@ def run(work: Coroutine[Any, Any, None]) -> None:
 
 
 def main() -> None:
-    told = stage.read()
+    told = pipes.read()
     run(prepare(told) if told["task"] == "prepare" else drain(told))
 
 

@@ -1,4 +1,4 @@
-"""The counterpart of `players.Player` in the role's process: it reads and writes lines of JSON on stdin and stdout."""
+"""The counterpart of BenchProcess in the role's process: it reads and writes lines of JSON on stdin and stdout."""
 
 import json
 import os

@@ -1,5 +1,5 @@
-"""The processes of the bench. Each gets ready, waits for its cue, and reports. So start-up is not measured, and the
-processes do not share a GIL."""
+"""The processes of the bench. Each gets ready, waits for a line to begin, and reports. So start-up is not measured, and
+the processes do not share a GIL."""
 
 import json
 import os
@@ -9,14 +9,14 @@ import sys
 import tempfile
 from typing import Any, Self
 
-_HEARD_WITHIN = 1200.0
+_ANSWERS_WITHIN = 1200.0
 
 
-class PlayerFailed(RuntimeError):
+class BenchProcessFailed(RuntimeError):
     """A process of the bench ended, or stopped answering, before it had reported."""
 
 
-class Player:
+class BenchProcess:
     """A process that runs one of `bench.roles`, or a peer's module by its full name. The bench sends it lines of JSON
     on stdin, and reads its answers from stdout."""
 
@@ -31,7 +31,7 @@ class Player:
             env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
             start_new_session=True,  # Ctrl-C reaches only the bench, which ends this process before the databases
         )
-        self.cue(**options)
+        self.send(**options)
 
     def __enter__(self) -> Self:
         return self
@@ -43,7 +43,8 @@ class Player:
             if pipe:
                 pipe.close()
 
-    def cue(self, **facts: Any) -> None:
+    def send(self, **facts: Any) -> None:
+        """Sends a line; an empty one tells the process to go on."""
         assert self._process.stdin
         try:
             self._process.stdin.write(json.dumps(facts).encode() + b"\n")
@@ -51,7 +52,7 @@ class Player:
         except BrokenPipeError:
             raise self._failure("is gone") from None
 
-    def hear(self, within: float = _HEARD_WITHIN) -> dict[str, Any]:
+    def receive(self, within: float = _ANSWERS_WITHIN) -> dict[str, Any]:
         """The next line that the process writes."""
         assert self._process.stdout
         ready, _, _ = select.select([self._process.stdout], [], [], within)
@@ -63,9 +64,9 @@ class Player:
         facts: dict[str, Any] = json.loads(line)
         return facts
 
-    def _failure(self, how: str) -> PlayerFailed:
+    def _failure(self, how: str) -> BenchProcessFailed:
         self._process.kill()
         self._process.wait()
         self._errors.seek(0)
         last_words = self._errors.read().decode(errors="replace").strip()[-2000:]
-        return PlayerFailed(f"the process {self._role} {how}" + (f":\n{last_words}" if last_words else ""))
+        return BenchProcessFailed(f"the process {self._role} {how}" + (f":\n{last_words}" if last_words else ""))
