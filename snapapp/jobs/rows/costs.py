@@ -86,7 +86,7 @@ class _Sample:
         return [entry._replace(stands_for=share + (place < remainder)) for place, entry in enumerate(self.kept)]
 
 
-class Ledger:
+class CollectedCosts:
     """Any thread may call `add`. One thread at a time, with a connection, calls `write`."""
 
     def __init__(self) -> None:

@@ -10,7 +10,7 @@ from snapapp.jobs import events as names
 from snapapp.jobs.events import Events
 from snapapp.jobs.model import Job
 from snapapp.jobs.registry import Registry
-from snapapp.jobs.rows.costs import Ledger
+from snapapp.jobs.rows.costs import CollectedCosts
 from snapapp.jobs.rows.database import Connect, Database
 from snapapp.jobs.rows.roster import Counts
 from snapapp.jobs.settings import JobsSettings
@@ -43,7 +43,7 @@ class WorkerParts:
     id: str = field(default_factory=lambda: uuid.uuid4().hex)
     counts: Counts = field(default_factory=Counts)
     notes: Notes = field(default_factory=Notes)
-    ledger: Ledger = field(default_factory=Ledger)
+    costs: CollectedCosts = field(default_factory=CollectedCosts)
     pace: Pace = field(default_factory=Pace)
     held_jobs: HeldJobs = field(init=False)
     within: contexts.Within = field(init=False)

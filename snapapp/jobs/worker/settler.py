@@ -207,7 +207,7 @@ class Settler:
         for one in batch:
             self._parts.held_jobs.remove(one.job)
         self._parts.counts.add(status, batch)
-        self._parts.ledger.add(batch, status)
+        self._parts.costs.add(batch, status)
         if tracing.tracer is not None:
             for one in batch:
                 tracing.tracer.ended(one, status)

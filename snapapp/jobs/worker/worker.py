@@ -38,7 +38,7 @@ from snapapp.jobs.worker.wakeup import Listener
 _POLL_DELAY = timedelta(seconds=1)  # between two claims, where no setting says otherwise
 _REST_WHILE_LISTENING = 4.9  # seconds between two claims without such a setting, while LISTEN is proven alive
 _STAYS_FOR = 0.05  # seconds that a claim with a backlog waits for a slot to come free
-_ACCOUNTS_EVERY = timedelta(seconds=1)
+_WRITE_COSTS_EVERY = timedelta(seconds=1)
 _WHEN_WANTED = timedelta(days=1)  # of a duty that somebody brings forward
 _LONGEST_SLEEP = 3600.0  # seconds: a job may be due in years, longer than a thread can wait
 _LAST_MOMENTS = 2.0  # seconds of the grace that are kept for handing jobs back and leaving the roster
@@ -107,7 +107,7 @@ class Worker:
         self._duties.add("recover", self.recover, settings.recover_every)
         self._duties.add("prune", self.prune, settings.prune_every)
         self._duties.add("look back", self.look_back, _WHEN_WANTED)
-        self._duties.add("costs", self.keep_accounts, _ACCOUNTS_EVERY)
+        self._duties.add("costs", self.write_costs, _WRITE_COSTS_EVERY)
         for routine in self._registry.routines():
             self._add_routine(routine)
         self._duties.start()
@@ -211,7 +211,7 @@ class Worker:
             self._settler.put(Finished(job, Interrupted(), None))
 
     def _leave(self, reason: str) -> None:
-        for step in (self.keep_accounts, lambda: self._heartbeat.leave(reason)):
+        for step in (self.write_costs, lambda: self._heartbeat.leave(reason)):
             try:
                 step()
             except Exception as error:  # noqa: BLE001 - the database may be away; the roster's row then expires
@@ -354,13 +354,13 @@ class Worker:
     @property
     def spent(self) -> Mapping[str, Spent]:
         """Seconds that attempts waited and ran, by kind."""
-        return self._parts.ledger.spent
+        return self._parts.costs.spent
 
-    def keep_accounts(self) -> None:
+    def write_costs(self) -> None:
         """Writes down what attempts have cost and learns memory needs anew. Without attempts it runs no statement."""
-        if self._parts.ledger:
+        if self._parts.costs:
             with self._notes_database.connection() as db:
-                if self._parts.ledger.write(db):
+                if self._parts.costs.write(db):
                     self._admission.learn(costs.needs(db, self._admission.kinds))
         if self._admission.held:
             self.wake()  # no event tells us when memory is free again, so look each time

@@ -9,7 +9,7 @@ from starlette.testclient import TestClient
 
 from snapapp.jobs.model import Finished, Status, Succeeded
 from snapapp.jobs.rows import roster
-from snapapp.jobs.rows.costs import Ledger
+from snapapp.jobs.rows.costs import CollectedCosts
 from snapapp.jobs.rows.roster import Member, Report
 from tests.factory import Db, ago, enqueue, hence, make_job, make_jobs, move, row, running_job, scalar, statuses
 from tests.jobs.working import until
@@ -535,10 +535,10 @@ def test_a_method_that_is_not_there_is_answered_with_those_that_are(client: Test
 
 
 def test_a_job_tells_what_its_attempts_cost(client: TestClient, db: Db) -> None:
-    mine, ledger = running_job(db), Ledger()
+    mine, collected = running_job(db), CollectedCosts()
     mine.cpu, mine.peak, mine.due_at = 1.5, 300 * 1024 * 1024, ago(seconds=5)
-    ledger.add([Finished(mine, Succeeded(None), 2.0)], Status.RETRY_WAIT)
-    ledger.write(db)
+    collected.add([Finished(mine, Succeeded(None), 2.0)], Status.RETRY_WAIT)
+    collected.write(db)
     [cost] = client.get(f"{JOBS}/{mine.id}").json()["costs"]
     assert (cost["attempt"], cost["outcome"], cost["wallMs"]) == (1, "RETRY_WAIT", 2000)
     assert (cost["cpuMs"], cost["peakMb"], cost["standsFor"]) == (1500, 300, 1)

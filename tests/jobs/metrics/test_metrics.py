@@ -21,7 +21,7 @@ from snapapp.jobs.model import Buried, Dropped, Failure, Finished, Interrupted, 
 from snapapp.jobs.process.runtime import Runtime
 from snapapp.jobs.registry import Registry
 from snapapp.jobs.rows import lifecycle, roster
-from snapapp.jobs.rows.costs import Ledger, Spent
+from snapapp.jobs.rows.costs import CollectedCosts, Spent
 from snapapp.jobs.rows.database import connect, run
 from snapapp.jobs.rows.people import overviews
 from snapapp.jobs.rows.people.overviews import CAP, QueueSummary
@@ -315,7 +315,7 @@ def test_the_text_can_be_read_whatever_a_kind_is_called(db: Db) -> None:
 
 def test_one_attempt_that_stands_for_many_counts_as_many(db: Db) -> None:
     """R52: what was waited and run, by kind, adds up to all attempts."""
-    ledger = Ledger()
+    collected = CollectedCosts()
     waited = [finished(db, Succeeded(None), seconds, kind="quick") for seconds in (0.2, 2.0, 2.0)]
     for one in waited:
         one.job.due_at = ago(seconds=40)
@@ -323,9 +323,9 @@ def test_one_attempt_that_stands_for_many_counts_as_many(db: Db) -> None:
     quick = [finished(db, Succeeded(None), 0.001, kind="quick") for _ in range(5)]
     for one in quick:
         one.job.is_measured = one is quick[0]
-    ledger.add(waited + quick, Status.COMPLETED)
-    ledger.write(db)
-    found = parse(render(work.families(Counts(), 0, ledger.spent)))
+    collected.add(waited + quick, Status.COMPLETED)
+    collected.write(db)
+    found = parse(render(work.families(Counts(), 0, collected.spent)))
     assert found.value("snapapp_job_run_seconds_count", kind="quick") == 8
     assert found.value("snapapp_job_run_seconds_bucket", kind="quick", le="1") == 6
     assert found.value("snapapp_job_run_seconds_bucket", kind="quick", le="2.5") == 8

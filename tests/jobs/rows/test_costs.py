@@ -16,7 +16,7 @@ from snapapp.jobs import Job, Snooze, enqueue_many, events
 from snapapp.jobs.model import Buried, Failure, Finished, Status, Succeeded
 from snapapp.jobs.registry import Registry
 from snapapp.jobs.rows import costs, retention
-from snapapp.jobs.rows.costs import Ledger
+from snapapp.jobs.rows.costs import CollectedCosts
 from tests.commands import Call
 from tests.factory import Db, ago, job, make_job, running_job, scalar
 from tests.jobs.executors.test_executors import put
@@ -30,7 +30,7 @@ def rows(db: Db, job_id: int) -> list[Any]:
 
 
 def cost_of(db: Db, job_id: int) -> Any:
-    """The ledger is written once a second."""
+    """Costs are written once a second."""
     until(lambda: rows(db, job_id))
     [cost] = rows(db, job_id)
     return cost
@@ -208,25 +208,25 @@ def test_an_attempt_that_did_not_run_costs_nothing(url: str, db: Db) -> None:
 
 
 def test_an_attempt_whose_lease_was_lost_is_told_too(db: Db) -> None:
-    ledger, mine = Ledger(), running_job(db)
-    ledger.add([ran(mine)], None)
-    ledger.write(db)
+    collected, mine = CollectedCosts(), running_job(db)
+    collected.add([ran(mine)], None)
+    collected.write(db)
     assert rows(db, mine.id)[0].outcome == "LEASE_LOST"
 
 
 def test_a_batch_with_an_exhausted_job_counts_the_others(db: Db) -> None:
-    ledger, tired, fresh = Ledger(), running_job(db, attempt_count=4, max_attempts=3), running_job(db)
-    ledger.add([Finished(one, Buried(Failure("oops")), 0.1) for one in (tired, fresh)], Status.FAILED)
-    ledger.write(db)
+    collected, tired, fresh = CollectedCosts(), running_job(db, attempt_count=4, max_attempts=3), running_job(db)
+    collected.add([Finished(one, Buried(Failure("oops")), 0.1) for one in (tired, fresh)], Status.FAILED)
+    collected.write(db)
     assert (rows(db, tired.id), len(rows(db, fresh.id))) == ([], 1)
 
 
 def test_samples_are_spread_evenly_and_lose_nobody(db: Db) -> None:
-    ledger, only = Ledger(), running_job(db)
+    collected, only = CollectedCosts(), running_job(db)
     for number in range(1, 1001):
-        ledger.add([ran(only, number / 10_000)], Status.COMPLETED)
+        collected.add([ran(only, number / 10_000)], Status.COMPLETED)
         only.lease_seq += 1
-    ledger.write(db)
+    collected.write(db)
     found = rows(db, only.id)
     assert 16 <= len(found) <= 32
     assert sum(row.stands_for for row in found) == 1000
@@ -234,11 +234,11 @@ def test_samples_are_spread_evenly_and_lose_nobody(db: Db) -> None:
 
 
 def test_attempts_too_quick_to_measure_are_counted_and_one_of_them_is_shown(db: Db) -> None:
-    ledger, made = Ledger(), [running_job(db) for _ in range(3)]
+    collected, made = CollectedCosts(), [running_job(db) for _ in range(3)]
     for mine in made:
         mine.is_measured = False
-    ledger.add([ran(mine) for mine in made], Status.COMPLETED)
-    ledger.write(db)
+    collected.add([ran(mine) for mine in made], Status.COMPLETED)
+    collected.write(db)
     assert [row.stands_for for mine in made for row in rows(db, mine.id)] == [3]
 
 
@@ -246,40 +246,40 @@ def test_attempts_too_quick_to_measure_are_counted_and_one_of_them_is_shown(db: 
 
 
 def test_what_could_not_be_written_waits_for_the_next_time(url: str, db: Db) -> None:
-    ledger, mine = Ledger(), running_job(db)
-    ledger.add([ran(mine, 2.0)], Status.COMPLETED)
+    collected, mine = CollectedCosts(), running_job(db)
+    collected.add([ran(mine, 2.0)], Status.COMPLETED)
     with closing(psycopg.connect(url)) as gone:
         gone.close()
         with pytest.raises(psycopg.OperationalError):
-            ledger.write(gone)
-    assert ledger
-    ledger.write(db)
+            collected.write(gone)
+    assert collected
+    collected.write(db)
     assert len(rows(db, mine.id)) == 1
-    assert not ledger
+    assert not collected
 
 
 def test_writing_twice_after_an_answer_was_lost_changes_nothing(db: Db) -> None:
     mine = running_job(db)
     for _ in range(2):
-        ledger = Ledger()
-        ledger.add([ran(mine)], Status.COMPLETED)
-        ledger.write(db)
+        collected = CollectedCosts()
+        collected.add([ran(mine)], Status.COMPLETED)
+        collected.write(db)
     assert len(rows(db, mine.id)) == 1
 
 
 def test_a_job_that_is_gone_leaves_no_row_behind(db: Db) -> None:
-    ledger, mine = Ledger(), running_job(db)
-    ledger.add([ran(mine)], Status.COMPLETED)
+    collected, mine = CollectedCosts(), running_job(db)
+    collected.add([ran(mine)], Status.COMPLETED)
     db.execute("DELETE FROM snap_processing_job")
-    ledger.write(db)
+    collected.write(db)
     assert rows(db, mine.id) == []
 
 
 def test_costs_are_pruned_with_their_jobs(db: Db) -> None:
     old, young = (make_job(db, "COMPLETED", finished_at=ago(days=days), created_at=ago(days=days)) for days in (8, 1))
-    ledger = Ledger()
-    ledger.add([ran(job(db, old), 2.0), ran(job(db, young), 2.0)], Status.COMPLETED)
-    ledger.write(db)
+    collected = CollectedCosts()
+    collected.add([ran(job(db, old), 2.0), ran(job(db, young), 2.0)], Status.COMPLETED)
+    collected.write(db)
     retention.prune(db, keep=timedelta(days=7))
     assert (len(rows(db, old)), len(rows(db, young))) == (0, 1)
 
@@ -297,9 +297,9 @@ def test_a_job_that_snoozes_for_ever_keeps_its_newest_costs_and_lines(db: Db) ->
             "INSERT INTO job_log (job_id, attempt, message) SELECT %s, 1, 'line '||n FROM generate_series(1, 10003) n",
             [one.id],
         )
-    ledger = Ledger()
-    ledger.add([ran(endless, 2.0), ran(brief, 2.0)], Status.PENDING)
-    ledger.write(db)
+    collected = CollectedCosts()
+    collected.add([ran(endless, 2.0), ran(brief, 2.0)], Status.PENDING)
+    collected.write(db)
     assert [cost.lease_seq for cost in rows(db, endless.id)] == [*range(first + 4002, first + 6001, 2)]
     assert len(rows(db, brief.id)) == 301
     kept = db.execute("SELECT job_id, count(*), min(message) FROM job_log GROUP BY 1 ORDER BY 1").fetchall()
@@ -371,9 +371,9 @@ def test_kinds_are_told_apart_and_the_newest_thousand_rows_count(db: Db) -> None
 def shown(db: Db) -> int:
     mine = running_job(db, kind="cut")
     mine.cpu, mine.peak, mine.due_at = 1.5, 300 * 1024 * 1024, ago(seconds=5)
-    ledger = Ledger()
-    ledger.add([ran(mine, 2.0)], Status.RETRY_WAIT)
-    ledger.write(db)
+    collected = CollectedCosts()
+    collected.add([ran(mine, 2.0)], Status.RETRY_WAIT)
+    collected.write(db)
     return mine.id
 
 

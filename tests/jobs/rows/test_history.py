@@ -5,7 +5,7 @@ from datetime import datetime, timedelta
 import pytest
 
 from snapapp.jobs.model import Finished, Retried, Status, Succeeded
-from snapapp.jobs.rows.costs import Ledger
+from snapapp.jobs.rows.costs import CollectedCosts
 from snapapp.jobs.rows.people import history
 from snapapp.jobs.rows.people.history import Over, Percentiles
 from tests.factory import OOPS, Db, ago, running_job, scalar
@@ -49,12 +49,12 @@ def test_a_percentile_is_within_a_fifth_of_what_it_is(db: Db, exact: float) -> N
 
 
 def test_attempts_are_rolled_up_by_kind_and_together_as_they_are_written_down(db: Db) -> None:
-    ledger = Ledger()
+    collected = CollectedCosts()
     for kind, status in (("one", Status.COMPLETED), ("one", Status.COMPLETED), ("two", Status.FAILED)):
-        ledger.add([Finished(running_job(db, kind=kind), Succeeded(None), 2.0)], status)
-    ledger.write(db)
-    ledger.add([Finished(running_job(db, kind="two"), Retried(OOPS, timedelta(0)), 3.0)], Status.RETRY_WAIT)
-    ledger.write(db)
+        collected.add([Finished(running_job(db, kind=kind), Succeeded(None), 2.0)], status)
+    collected.write(db)
+    collected.add([Finished(running_job(db, kind="two"), Retried(OOPS, timedelta(0)), 3.0)], Status.RETRY_WAIT)
+    collected.write(db)
     found = {each.kind: each for each in history.kinds(db, Over.HOUR)}
     assert {kind: (its.completed, its.failed, its.retried) for kind, its in found.items()} == {
         "one": (2, 0, 0),
@@ -66,13 +66,13 @@ def test_attempts_are_rolled_up_by_kind_and_together_as_they_are_written_down(db
 
 
 def test_the_few_quick_attempts_that_failed_are_counted_beside_the_many_that_did_not(db: Db) -> None:
-    ledger, many, few = Ledger(), running_job(db), running_job(db)
+    collected, many, few = CollectedCosts(), running_job(db), running_job(db)
     many.is_measured = few.is_measured = False
     for _ in range(97):
-        ledger.add([Finished(many, Succeeded(None), 0.001)], Status.COMPLETED)
+        collected.add([Finished(many, Succeeded(None), 0.001)], Status.COMPLETED)
     for _ in range(3):
-        ledger.add([Finished(few, Retried(OOPS, timedelta(0)), 0.001)], Status.RETRY_WAIT)
-    ledger.write(db)
+        collected.add([Finished(few, Retried(OOPS, timedelta(0)), 0.001)], Status.RETRY_WAIT)
+    collected.write(db)
     [told] = history.kinds(db, Over.HOUR)
     assert (told.completed, told.retried) == (97, 3)
 
