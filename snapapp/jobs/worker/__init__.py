@@ -6,5 +6,5 @@ reports how the attempt ended; `hooks` (jobs with a hook) or `settler` (all othe
 
 `capacity` limits what the worker claims. `leases` and `watchdog` keep a job's lease and its deadline. `connections`,
 `engines` and `notes` serve running jobs. `parts` holds what these files share, `duties` calls them on time, `worker`
-wires them together, and `introduction` is what the worker tells others about itself.
+wires them together, and `self_description` is what the worker tells others about itself.
 """

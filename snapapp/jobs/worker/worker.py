@@ -21,16 +21,16 @@ from snapapp.jobs.rows import costs
 from snapapp.jobs.rows.costs import Spent
 from snapapp.jobs.schedules.declared import Routine
 from snapapp.jobs.schedules.scheduler import Scheduler
-from snapapp.jobs.worker import introduction
+from snapapp.jobs.worker import self_description
 from snapapp.jobs.worker.capacity.admission import Admission
 from snapapp.jobs.worker.claimer import Claimer
 from snapapp.jobs.worker.duties import Duties
-from snapapp.jobs.worker.introduction import Vitals
 from snapapp.jobs.worker.leases.heartbeat import Heartbeat
 from snapapp.jobs.worker.leases.held import JobChannel
 from snapapp.jobs.worker.leases.recovery import Recovery
 from snapapp.jobs.worker.notes import NotesWriter
 from snapapp.jobs.worker.parts import WorkerParts
+from snapapp.jobs.worker.self_description import Vitals
 from snapapp.jobs.worker.settler import Settler
 from snapapp.jobs.worker.slots import Executors
 from snapapp.jobs.worker.wakeup import Listener
@@ -78,13 +78,15 @@ class Worker:
         apart = [kind for kind, executor in self._executors.executor_of.items() if executor in local_executors]
         self._admission = Admission(apart, parts.held_jobs, reserve_mb=self.settings.memory_free_min_mb)
         self._claimer = Claimer(parts, self._executors, self._admission, on_claimed=self._on_claimed)
-        member = introduction.member(parts, self._executors)
+        member = self_description.member(parts, self._executors)
         interrupt = self._executors.interrupt
         self._heartbeat = Heartbeat(parts, member, self._admission, interrupt=interrupt, note=self._note)
         self._keep_database = parts.database("keep")
         self._recovery = Recovery(self.settings, member, self._keep_database, self.counts, self.events)
         self._listener = Listener(parts, on_work=self._on_notify, on_cancel=self._heartbeat.check_cancelled)
-        self._scheduler = Scheduler(self.id, parts.database("schedules"), introduction.declarations(parts), self.events)
+        self._scheduler = Scheduler(
+            self.id, parts.database("schedules"), self_description.declarations(parts), self.events
+        )
 
     # --- life and death ---------------------------------------------------------------------------------------
 
@@ -426,7 +428,7 @@ class Worker:
             self.wake(queue=queue)
 
     def _note(self) -> str | None:
-        return introduction.note(self._parts, self._executors, self._admission, listens=self._listener.is_alive)
+        return self_description.note(self._parts, self._executors, self._admission, listens=self._listener.is_alive)
 
     def _add_routine(self, routine: Routine) -> None:
         def skipped() -> None:

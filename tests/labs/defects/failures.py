@@ -126,7 +126,7 @@ DEFECTS: dict[str, Mutant] = {
         "FC7 FC8",
         "a worker that hears no NOTIFY says nothing of it",
         "jobs/doctor/test_work::test_a_worker_that_does_not_hear_is_told",
-        ("snapapp/jobs/worker/introduction.py", "    if not listens:\n", "    if False:\n"),
+        ("snapapp/jobs/worker/self_description.py", "    if not listens:\n", "    if False:\n"),
     ),
     "no-word-after-a-restart": defect(
         "FC10",
