@@ -229,7 +229,7 @@ def a_release_that_does_not_come_up_is_taken_back(box: Box) -> None:
 
 
 def a_release_that_hangs_is_taken_back(box: Box) -> None:
-    serve = "    house, store = Monolith(settings)"
+    serve = "    monolith, store = Monolith(settings)"
     hangs = f"    import time; time.sleep(600)\n{serve}"
     began = time.monotonic()
     refused(box, "snapapp/cli/processes/service.py", serve, hangs, "was taken back", HEALTHY_WITHIN="10")
