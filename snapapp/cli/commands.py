@@ -66,11 +66,11 @@ def diagnose(arguments: Namespace, settings: Settings) -> int:
     from snapapp.processing import checks
 
     with in_use(settings) as url:
-        house = checks.facts(settings, url)
-        findings = doctor.examine(url, house, only=arguments.only)
-        deeds = doctor.mend(url, findings, house, audited.actor()) if arguments.fix else []
+        facts = checks.facts(settings, url)
+        findings = doctor.examine(url, facts, only=arguments.only)
+        deeds = doctor.mend(url, findings, facts, audited.actor()) if arguments.fix else []
         if deeds:  # shows the state after the repairs
-            findings = doctor.examine(url, house, only=arguments.only)
+            findings = doctor.examine(url, facts, only=arguments.only)
     if arguments.json:
         show_json(doctor.as_json(findings, deeds))
     else:

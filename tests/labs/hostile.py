@@ -64,7 +64,7 @@ class Report:
     problems: list[str] = field(default_factory=list)
 
 
-class House:
+class Target:
     """The process under attack, and what it answered."""
 
     def __init__(self, served: Served, report: Report) -> None:
@@ -116,13 +116,13 @@ def run(mutants: int, seed: int) -> Report:
         listener = stack.enter_context(Listener())
         settings = {"SNAPAPP_DEMO": "false", "SNAPAPP_RETRY_BASE_MS": "200", "SNAPAPP_SOURCE_CACHE_MB": "0"}
         served = stack.enter_context(Served(folder, **settings).up())
-        house = House(served, report)
-        stack.callback(house.api.close)
+        target = Target(served, report)
+        stack.callback(target.api.close)
         workers = stack.enter_context(ThreadPoolExecutor(AT_ONCE))
         for url in ADDRESSES:
-            house.try_url(url.format(port=listener.port))
-        list(workers.map(house.try_bytes, crafted(listener.port)))
-        list(workers.map(house.try_bytes, mutated(mutants, seed)))
+            target.try_url(url.format(port=listener.port))
+        list(workers.map(target.try_bytes, crafted(listener.port)))
+        list(workers.map(target.try_bytes, mutated(mutants, seed)))
         if served.process.poll() is not None:
             report.problems.append("the process that serves has died")
         if left := [*(folder / "scratch").glob("*")]:

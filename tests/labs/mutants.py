@@ -1,4 +1,4 @@
-"""Known defects, planted one by one in a copy of the house (`defects`): the tests of their rows must notice each.
+"""Known defects, planted one by one in a copy of the source tree (`defects`): the tests of their rows must notice each.
 
 A test that has never failed proves little. `make mutants` plants them all, and `make mutants ARGS="no-fence no-poll"`
 some; both write their lines of docs/mutants.md. Exits with 1 when one survives, or when the tests fail on the copy as
@@ -35,7 +35,7 @@ _HEAD = """\
 <!-- Made by `make mutants`; do not edit. -->
 
 A test that has never failed proves little. So for the rows of [requirements.md](requirements.md) a small defect of the
-code that a row is about is planted in a copy of the house, and a test that names the row must fail: here is which one
+code that a row is about is planted in a copy of the source, and a test that names the row must fail: here is which one
 did, and on which commit. The defects are in `tests/labs/defects/`. Where a row was decided otherwise there is nothing
 to break.
 
@@ -64,8 +64,8 @@ def main() -> int:
     if unknown := [name for name in chosen if name not in MUTANTS]:
         print(f"no defect {', '.join(unknown)}; there are {', '.join(MUTANTS)}", file=sys.stderr)
         return 2
-    with _house() as house:
-        if not _is_sound(house, chosen):
+    with _copied_tree() as tree:
+        if not _is_sound(tree, chosen):
             return 1
     with ThreadPoolExecutor(_SIDE_BY_SIDE) as threads:  # tests mostly wait
         verdicts = [*threads.map(verdict_on, chosen)]
@@ -81,30 +81,30 @@ def main() -> int:
 
 
 @contextmanager
-def _house() -> Iterator[Path]:
+def _copied_tree() -> Iterator[Path]:
     with tempfile.TemporaryDirectory(prefix="mutant-") as folder:
-        house = Path(folder) / "house"
-        shutil.copytree(ROOT, house, ignore=shutil.ignore_patterns(".*", "__pycache__", "node_modules", "var"))
-        yield house
+        tree = Path(folder) / "tree"
+        shutil.copytree(ROOT, tree, ignore=shutil.ignore_patterns(".*", "__pycache__", "node_modules", "var"))
+        yield tree
 
 
-def _is_sound(house: Path, chosen: list[str]) -> bool:
-    """All their tests at once, on the house as it is."""
+def _is_sound(tree: Path, chosen: list[str]) -> bool:
+    """All their tests at once, on the source tree as it is."""
     tests = dict.fromkeys(test for name in chosen for test in MUTANTS[name].tests)
-    run = _run(house, tuple(tests), "-x", "-n", str(_SIDE_BY_SIDE), "--dist", "loadfile")
+    run = _run(tree, tuple(tests), "-x", "-n", str(_SIDE_BY_SIDE), "--dist", "loadfile")
     if run.returncode:
-        print(f"the tests fail on the house as it is\n{run.stdout[-2000:]}{run.stderr[-2000:]}", flush=True)
+        print(f"the tests fail on the source tree as it is\n{run.stdout[-2000:]}{run.stderr[-2000:]}", flush=True)
     return not run.returncode
 
 
 def verdict_on(name: str) -> Verdict:
     mutant = MUTANTS[name]
-    with _house() as house:
+    with _copied_tree() as tree:
         for edit in mutant.edits:
-            plant(house / edit.file, edit)
+            plant(tree / edit.file, edit)
         began = time.monotonic()
-        run = _run(house, mutant.tests)
-    # an ERROR would say that the house does not stand, and nothing of what the defect is about
+        run = _run(tree, mutant.tests)
+    # an ERROR would say that the tests could not start, and nothing of what the defect is about
     failed = [_test(line) for line in run.stdout.splitlines() if line.startswith("FAILED")]
     named = requirements.tests_by_row()
     by = {row: next((test for test in failed if test in named[row]), "") for row in mutant.rows}
@@ -128,16 +128,16 @@ def file_of(test: str) -> Path:
     return Path("tests", test.partition("::")[0]).with_suffix(".py")
 
 
-def _run(house: Path, tests: tuple[str, ...], *options: str) -> subprocess.CompletedProcess[str]:
+def _run(tree: Path, tests: tuple[str, ...], *options: str) -> subprocess.CompletedProcess[str]:
     named = [f"{file_of(test)}{''.join(test.partition('::')[1:])}" for test in tests]
     on_one = ["-k", f"not {OLDEST}"] if OLDEST else []  # a defect is noticed on one server as on the other
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *on_one, *options, *named]
     environment = os.environ | {
-        "PYTHONPATH": str(house),
+        "PYTHONPATH": str(tree),
         "PYTHONDONTWRITEBYTECODE": "1",
         "SNAPAPP_TESTS_WAIT": _WAIT,
     }
-    return subprocess.run(command, cwd=house, env=environment, capture_output=True, text=True, check=False)
+    return subprocess.run(command, cwd=tree, env=environment, capture_output=True, text=True, check=False)
 
 
 def _test(line: str) -> str:

@@ -63,7 +63,7 @@ class Peak:
 
 
 class Watch:
-    """Looks at all processes of a house until it is left."""
+    """Looks at all processes of an installation until it is left."""
 
     def __init__(self, served: Served) -> None:
         self._served = served

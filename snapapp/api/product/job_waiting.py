@@ -32,7 +32,7 @@ class Endings:
     """The jobs that requests of this process wait for. Used on the event loop's thread only."""
 
     def __init__(self, monolith: Monolith) -> None:
-        self._house = monolith
+        self._monolith = monolith
         self._waiting: dict[int, set[asyncio.Future[None]]] = {}
         self._taken: Counter[str] = Counter()  # client -> how many places it has
         self._task: asyncio.Task[None] | None = None
@@ -69,7 +69,7 @@ class Endings:
             self._waiting.pop(job_id, None)
 
     async def _watch(self) -> None:
-        while self._waiting and not self._house.is_leaving:
+        while self._waiting and not self._monolith.is_leaving:
             try:
                 over = await run_in_threadpool(self._over, [*self._waiting])
                 pause = _LOOK_EVERY
@@ -90,7 +90,7 @@ class Endings:
 
     def _over(self, ids: Collection[int]) -> set[int]:
         """The jobs that have ended or were deleted, since the retention may delete a job at once."""
-        with self._house.web.connect() as connection:
+        with self._monolith.web.connect() as connection:
             db = connection.execution_options(isolation_level="AUTOCOMMIT")
             live = {job.id for job in views.lines(db, sorted(ids)) if job.status in _LIVE}
         return set(ids) - live

@@ -28,7 +28,7 @@ _FOR_A_HOOK = 150.0
 
 
 @dataclass
-class House:
+class Installation:
     """What a fault is done to."""
 
     folder: Path
@@ -43,7 +43,7 @@ class Fault:
     finding: str
     cause: str  # as its words have it, a regular expression
     cure: str
-    beside: Callable[[House], AbstractContextManager[None]]  # the fault, as long as this lasts
+    beside: Callable[[Installation], AbstractContextManager[None]]  # the fault, as long as this lasts
     within: float = WITHIN
     has_worker: bool = True
 
@@ -61,47 +61,49 @@ class Told:
 
 
 @contextmanager
-def a_poison_kind(house: House) -> Iterator[None]:
-    enqueue_many(house.db, [{"kind": "lab.poison", "max_attempts": 1}] * 3)
+def a_poison_kind(installation: Installation) -> Iterator[None]:
+    enqueue_many(installation.db, [{"kind": "lab.poison", "max_attempts": 1}] * 3)
     yield
 
 
 @contextmanager
-def a_stuck_hook(house: House) -> Iterator[None]:
-    enqueue(house.db, "lab.stuck", max_attempts=1)
+def a_stuck_hook(installation: Installation) -> Iterator[None]:
+    enqueue(installation.db, "lab.stuck", max_attempts=1)
     yield
 
 
 @contextmanager
-def a_forgotten_pause(house: House) -> Iterator[None]:
-    house.db.execute("SELECT pause_queue('mail', 'the server is being moved', 'ana')")
-    house.db.execute("UPDATE job_queue SET paused_at = now() - interval '2 days'")
-    enqueue(house.db, "lab.noop", queue="mail")
+def a_forgotten_pause(installation: Installation) -> Iterator[None]:
+    installation.db.execute("SELECT pause_queue('mail', 'the server is being moved', 'ana')")
+    installation.db.execute("UPDATE job_queue SET paused_at = now() - interval '2 days'")
+    enqueue(installation.db, "lab.noop", queue="mail")
     yield
-    house.db.execute("SELECT resume_queue('mail')")
+    installation.db.execute("SELECT resume_queue('mail')")
 
 
 @contextmanager
-def a_limit_too_low(house: House) -> Iterator[None]:
-    house.db.execute("INSERT INTO job_limit (key_pattern, max_running) VALUES ('key:camera', 1)")
-    enqueue_many(house.db, [{"kind": "lab.slow", "concurrency_key": "camera"}] * 3)
+def a_limit_too_low(installation: Installation) -> Iterator[None]:
+    installation.db.execute("INSERT INTO job_limit (key_pattern, max_running) VALUES ('key:camera', 1)")
+    enqueue_many(installation.db, [{"kind": "lab.slow", "concurrency_key": "camera"}] * 3)
     yield
-    house.db.execute("DELETE FROM job_limit")
-    house.db.execute("SELECT cancel_job(id) FROM snap_processing_job WHERE kind = 'lab.slow' AND finished_at IS NULL")
+    installation.db.execute("DELETE FROM job_limit")
+    installation.db.execute(
+        "SELECT cancel_job(id) FROM snap_processing_job WHERE kind = 'lab.slow' AND finished_at IS NULL"
+    )
 
 
 @contextmanager
-def a_full_disk(house: House) -> Iterator[None]:
+def a_full_disk(installation: Installation) -> Iterator[None]:
     """As far as anybody can tell without filling this one: the floor is above what is free."""
-    free = shutil.disk_usage(house.folder).free // 2**20
-    house.settings["SNAPAPP_DISK_FREE_MIN_MB"] = str(free + 10_000)
+    free = shutil.disk_usage(installation.folder).free // 2**20
+    installation.settings["SNAPAPP_DISK_FREE_MIN_MB"] = str(free + 10_000)
     yield
-    del house.settings["SNAPAPP_DISK_FREE_MIN_MB"]
+    del installation.settings["SNAPAPP_DISK_FREE_MIN_MB"]
 
 
 @contextmanager
-def a_pinned_xmin(house: House) -> Iterator[None]:
-    with connected(house.url) as other:
+def a_pinned_xmin(installation: Installation) -> Iterator[None]:
+    with connected(installation.url) as other:
         other.execute("SET application_name = 'a forgotten console'")
         other.execute("SET idle_in_transaction_session_timeout = 0")  # else the embedded server ends it after a minute
         other.execute("BEGIN")
@@ -110,36 +112,36 @@ def a_pinned_xmin(house: House) -> Iterator[None]:
 
 
 @contextmanager
-def a_dead_worker(house: House) -> Iterator[None]:
+def a_dead_worker(installation: Installation) -> Iterator[None]:
     """With a job in its hands, and nobody alive who would take it back."""
-    with worker_process(house.folder, house.url) as worker:
-        job = enqueue(house.db, "lab.slow")
-        until(lambda: asked(house.db, "SELECT status FROM snap_processing_job WHERE id = %s", job) == "RUNNING")
+    with worker_process(installation.folder, installation.url) as worker:
+        job = enqueue(installation.db, "lab.slow")
+        until(lambda: asked(installation.db, "SELECT status FROM snap_processing_job WHERE id = %s", job) == "RUNNING")
         worker.signal(signal.SIGKILL)
         worker.end()
         yield
 
 
 @contextmanager
-def a_lost_schedule(house: House) -> Iterator[None]:
+def a_lost_schedule(installation: Installation) -> Iterator[None]:
     """The code that declared it was taken out with the last release."""
-    house.db.execute("INSERT INTO job_schedule (name, spec) VALUES ('reports.nightly', '0 3 * * *')")
+    installation.db.execute("INSERT INTO job_schedule (name, spec) VALUES ('reports.nightly', '0 3 * * *')")
     yield
-    house.db.execute("DELETE FROM job_schedule WHERE name = 'reports.nightly'")
+    installation.db.execute("DELETE FROM job_schedule WHERE name = 'reports.nightly'")
 
 
 @contextmanager
-def a_receiver_away(house: House) -> Iterator[None]:
-    enqueue_many(house.db, [{"kind": "lab.deliver"}] * 5)
+def a_receiver_away(installation: Installation) -> Iterator[None]:
+    enqueue_many(installation.db, [{"kind": "lab.deliver"}] * 5)
     yield
 
 
 @contextmanager
-def a_slow_query(house: House) -> Iterator[None]:
+def a_slow_query(installation: Installation) -> Iterator[None]:
     script = (
         "import psycopg, sys; psycopg.connect(sys.argv[1]).execute('SELECT count(*), pg_sleep(600) FROM job_worker')"
     )
-    named = f"{house.url}{'&' if '?' in house.url else '?'}application_name=report"
+    named = f"{installation.url}{'&' if '?' in installation.url else '?'}application_name=report"
     with subprocess.Popen([sys.executable, "-c", script, named], stderr=subprocess.DEVNULL) as process:
         yield
         process.kill()
@@ -174,7 +176,7 @@ def run(only: str | None = None) -> list[Told]:
 
 
 def tell(fault: Fault) -> Told:
-    """Each in a house of its own, so that none is taken for another's."""
+    """Each in an installation of its own, so that none is taken for another's."""
     told = Told(fault.name)
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="snapapp-faults-")))
@@ -183,15 +185,15 @@ def tell(fault: Fault) -> Told:
         db = stack.enter_context(connected(server.url))
         settings = {"SNAPAPP_DATABASE_URL": server.url, "SNAPAPP_WORKER_ENABLED": "false", "SNAPAPP_DEMO": "false"}
         settings |= {"SNAPAPP_JOB_LOCK_TTL_MS": "6000", "SNAPAPP_JOB_HEARTBEAT_INTERVAL_MS": "1000"}
-        house = House(folder, server.url, db, settings)
+        installation = Installation(folder, server.url, db, settings)
         if fault.has_worker:
             stack.enter_context(killed_in_the_end(folder, server.url))
             until(lambda: asked(db, "SELECT count(*) FROM job_worker") == 1)
-        with fault.beside(house):
-            served = Served(folder, **house.settings)
+        with fault.beside(installation):
+            served = Served(folder, **installation.settings)
             stack.callback(served.process.kill)
             served.until_up()
-            hear(fault, house, served, told)
+            hear(fault, installation, served, told)
     return told
 
 
@@ -205,7 +207,7 @@ def killed_in_the_end(folder: Path, url: str) -> Iterator[Running]:
             worker.process.kill()
 
 
-def hear(fault: Fault, house: House, served: Served, told: Told) -> None:
+def hear(fault: Fault, installation: Installation, served: Served, told: Told) -> None:
     began = monotonic()
     while not (found := on_ops(fault, served)) and monotonic() < began + fault.within:
         sleep(1)
@@ -219,7 +221,7 @@ def hear(fault: Fault, house: House, served: Served, told: Told) -> None:
         done = subprocess.run(
             [sys.executable, "-m", "snapapp", *command],
             cwd=ROOT,
-            env=environment | house.settings | {"SNAPAPP_DATA_DIR": str(house.folder), "COLUMNS": "1000"},
+            env=environment | installation.settings | {"SNAPAPP_DATA_DIR": str(installation.folder), "COLUMNS": "1000"},
             capture_output=True,
             text=True,
             check=False,

@@ -1,4 +1,5 @@
-"""A house that has worked for a month: ten million jobs that are over, a million that are ready, fifty workers."""
+"""An installation that has worked for a month: ten million jobs that are over, a million that are ready, and fifty
+workers."""
 
 import re
 from collections.abc import Callable, Iterator
@@ -11,7 +12,7 @@ _SHAPE = {"kinds": 20, "queues": 8, "tenants": 50, "errors": 40, "workers": 50, 
 
 
 def fill(db: Db, finished: int, ready: int, say: Callable[[str], None]) -> None:
-    """Without triggers, and swept and analysed in the end, as a house is that has worked for so long."""
+    """Without triggers, and swept and analysed in the end, as an installation is that has worked for so long."""
     over, due, *others = Path(__file__).with_suffix(".sql").read_text().split(";\n")
     db.execute("SET synchronous_commit = off")
     db.execute("SET session_replication_role = replica")

@@ -1,5 +1,5 @@
--- A house that has worked for a month. Enqueued evenly over 30 days, one after the other; of a thousand 10 failed for good
--- and 10 were cancelled.
+-- An installation that has worked for a month. Enqueued evenly over 30 days, one after the other; of a thousand 10
+-- failed for good and 10 were cancelled.
 INSERT INTO snap_processing_job (kind, queue, tenant, status, attempt_count, payload, result, last_error, errors,
                                  lease_seq, created_at, next_retry_at, started_at, finished_at)
 SELECT 'kind.' || n % :kinds, 'queue-' || n % :queues, CASE WHEN n % 3 = 0 THEN '' ELSE 'tenant-' || n % :tenants END,
@@ -19,7 +19,7 @@ SELECT 'kind.' || n % :kinds, 'queue-' || n % :queues, CASE WHEN n % 3 = 0 THEN 
        n % 3, jsonb_build_object('n', n), now() - n * (interval '1 hour' / :all), now() - n * (interval '1 hour' / :all)
   FROM generate_series(:first, :last) AS n;
 
--- Fifty workers with what they run, and the rest of the house.
+-- Fifty workers with what they run, and the rest of the installation.
 INSERT INTO job_worker (id, name, host, machine, pid, pid_started, queues, kinds, slots, memory_mb, current_jobs,
                         jobs_claimed, jobs_completed, busy_ms, expires_at)
 SELECT md5(n::text), 'box-' || n, 'host-' || n / 10, 'elsewhere', n, 1, '{}',

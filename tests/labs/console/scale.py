@@ -1,5 +1,5 @@
-"""Each view of /ops on a house with millions of rows: the time to the first byte of all that it asks, the slowest of
-its statements, and what twenty viewers of the stream cost the process that serves them."""
+"""Each view of /ops on an installation with millions of rows: the time to the first byte of all that it asks, the
+slowest of its statements, and what twenty viewers of the stream cost the process that serves them."""
 
 import os
 import re

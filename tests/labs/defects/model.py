@@ -1,4 +1,4 @@
-"""What a planted defect is: a few lines of the house replaced, and the tests that must then fail."""
+"""What a planted defect is: a few lines of the source replaced, and the tests that must then fail."""
 
 from dataclasses import dataclass
 

@@ -32,7 +32,7 @@ class Numbers:
     steps."""
 
     def __init__(self, monolith: Monolith, traffic: Traffic, lag: Lag) -> None:
-        self._house = monolith
+        self._monolith = monolith
         self.traffic = traffic
         self._lag = lag
         self._pruned = Pruned(monolith.events)
@@ -67,7 +67,7 @@ class Numbers:
             "loop.lag.p99.ms": round(lateness.p99 * 1000, 3),
             "loop.lag.max.ms": round(lateness.longest * 1000, 3),
             "worker.jobs.held": self._held(),
-            "worker.held.back.share": round(self._house.web_priority.share(), 4),
+            "worker.held.back.share": round(self._monolith.web_priority.share(), 4),
             "web.pool.in.use": self._pool_in_use(),
         }
 
@@ -88,12 +88,12 @@ class Numbers:
         yield from ProcessCollector(registry=None).collect()  # under the usual names of the Prometheus client
 
     def _worker_families(self) -> Iterator[Metric]:
-        if self._house.worker:
-            vitals = self._house.worker.vitals()
+        if self._monolith.worker:
+            vitals = self._monolith.worker.vitals()
             is_up = vitals.claims and vitals.beats and vitals.settles
             yield gauge("snapapp_worker_up", "1 while the worker of this process claims and beats.", (is_up, {}))
         yield gauge("snapapp_jobs_held", "Jobs that this process holds, running or about to.", (self._held(), {}))
-        share = self._house.web_priority.share()
+        share = self._monolith.web_priority.share()
         yield gauge("snapapp_held_back_ratio", "Part of the time in which the worker waited for the web.", (share, {}))
 
     def _web_families(self) -> Iterator[Metric]:
@@ -110,7 +110,7 @@ class Numbers:
         )
         pool = self._pool_in_use()
         yield gauge("snapapp_web_pool_in_use", "Connections that requests hold at this moment.", (pool, {}))
-        yield gauge("snapapp_web_pool_size", "As many as they can have.", (self._house.settings.web_connections, {}))
+        yield gauge("snapapp_web_pool_size", "As many as they can have.", (self._monolith.settings.web_connections, {}))
         lateness = self._lag.lately()
         yield gauge("snapapp_loop_lag_p99_seconds", "How late the event loop was; last minute.", (lateness.p99, {}))
         yield gauge("snapapp_loop_lag_max_seconds", "The latest of that minute.", (lateness.longest, {}))
@@ -121,16 +121,16 @@ class Numbers:
     # --- single values ---------------------------------------------------------------------------------------
 
     def _counts(self) -> Counts:
-        return self._house.worker.counts if self._house.worker else Counts()
+        return self._monolith.worker.counts if self._monolith.worker else Counts()
 
     def _spent(self) -> Mapping[str, Spent]:
-        return self._house.worker.spent if self._house.worker else {}
+        return self._monolith.worker.spent if self._monolith.worker else {}
 
     def _held(self) -> int:
-        return self._house.worker.vitals().held if self._house.worker else 0
+        return self._monolith.worker.vitals().held if self._monolith.worker else 0
 
     def _pool_in_use(self) -> int:
-        pool = self._house.web.pool
+        pool = self._monolith.web.pool
         return pool.checkedout() if isinstance(pool, QueuePool) else 0
 
 

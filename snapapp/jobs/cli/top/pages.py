@@ -165,7 +165,7 @@ class Jobs(OfJobs):
         named = (("status", self.which.status), ("kind", self.which.kind), ("queue", self.which.queue))
         return " ".join(["jobs", *(f"{name}={value}" for name, value in named if value), self.which.error_line or ""])
 
-    def read(self, db: Db, _house: Overview) -> Table:
+    def read(self, db: Db, _overview: Overview) -> Table:
         page = lists.jobs(db, _narrow_filter(self.words, self.which), limit=MOST)
         table = _of_jobs(page.jobs, page.now, "No job matches.")
         return replace(table, note=f"among the newest {MOST}" if page.before is not None else "")
@@ -323,7 +323,7 @@ class Finding(Page):
     def title(self) -> str:
         return f"{self.finding.severity}: {self.finding.id}"
 
-    def read(self, _db: Db, _house: Overview) -> Lines:
+    def read(self, _db: Db, _overview: Overview) -> Lines:
         its = self.finding
         parts = (its.saw, its.why, its.do, its.paste)
         return Lines([line for part in parts if part for line in (*visible(part, keep="\n").split("\n"), "")])
