@@ -154,7 +154,7 @@ def claimed(
     kinds: Sequence[str] = ("test",),
     by: claim_rows.ClaimingWorker = BY,
 ) -> claim_rows.Claimed:
-    """One claim for one room whose slots are all free; nothing has to wait in memory."""
+    """One claim for one executor whose slots are all free; nothing has to wait in memory."""
     wanted = [claim_rows.Wanted(kind, executor=0, at_most=limit, at_once=limit) for kind in kinds]
     return claim_rows.claim(db, by, wanted, look)
 

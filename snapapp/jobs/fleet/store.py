@@ -155,7 +155,7 @@ def forget_pools(db: Db, host: str, besides: Sequence[str]) -> None:
 # --- workers ----------------------------------------------------------------------------------------------------
 
 _OF_PROCESS = """
-SELECT id, traces FROM job_worker WHERE machine = %(machine)s AND pid = %(pid)s AND pid_started = %(pid_started)s
+SELECT id, state_file FROM job_worker WHERE machine = %(machine)s AND pid = %(pid)s AND pid_started = %(pid_started)s
 """
 
 # Another worker of this machine may have found the dead process first, and recorded its end already.
@@ -202,10 +202,10 @@ def record_end(
     ours = {"machine": master.machine, "pid": ended.pid, "pid_started": ended.pid_started}
     taken: list[int] = []
     rows = run(db, _OF_PROCESS, ours)
-    for worker, traces in rows:
-        taken += leases.release(db, worker, state_file.running(traces), refused=refused)
+    for worker, file in rows:
+        taken += leases.release(db, worker, state_file.running(file), refused=refused)
         roster.leave(db, worker, ended.end)
-        state_file.forget(traces)
+        state_file.forget(file)
     state_file.forget(ended.state_file)
     its = {"host": master.host, "pid": ended.pid, "age": ended.age}
     run(db, _CORRECT_END, {**its, "reason": ended.end, "lost": roster.LOST})

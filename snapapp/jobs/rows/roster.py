@@ -37,8 +37,8 @@ class Member:
     queues: Sequence[str]
     kinds: Sequence[str]
     slots: int
-    traces: str | None = None
-    rooms: Mapping[str, Any] = field(default_factory=dict)  # name -> its slots, and the kinds that run there
+    state_file: str | None = None
+    executors: Mapping[str, Any] = field(default_factory=dict)  # name -> its slots, and the kinds that run there
     membership: Membership | None = None
     declared: Sequence[Declared] = ()
 
@@ -164,14 +164,14 @@ WITH before AS MATERIALIZED (
     SELECT now() - beat_at AS silent_for FROM job_worker WHERE id = %(id)s
 ), beaten AS (
     INSERT INTO job_worker AS member (
-        id, name, host, machine, pid, pid_started, queues, kinds, slots, traces, status, note, memory_mb,
+        id, name, host, machine, pid, pid_started, queues, kinds, slots, state_file, status, note, memory_mb,
         current_jobs, jobs_claimed, jobs_completed, jobs_failed, jobs_retried, jobs_recovered, busy_ms,
-        rooms, context_switches, context_failures, free_mb, held_kinds, pool, master, max_jobs, max_seconds,
+        executors, context_switches, context_failures, free_mb, held_kinds, pool, master, max_jobs, max_seconds,
         max_memory_mb, expires_at)
     VALUES (
         %(id)s, %(name)s, %(host)s, %(machine)s, %(pid)s, %(pid_started)s, %(queues)s, %(kinds)s, %(slots)s,
-        %(traces)s, %(status)s, %(note)s, %(memory_mb)s, %(current_jobs)s, %(claimed)s, %(completed)s, %(failed)s,
-        %(retried)s, %(recovered)s, %(busy_ms)s, %(rooms)s::jsonb, %(context_switches)s, %(context_failures)s,
+        %(state_file)s, %(status)s, %(note)s, %(memory_mb)s, %(current_jobs)s, %(claimed)s, %(completed)s, %(failed)s,
+        %(retried)s, %(recovered)s, %(busy_ms)s, %(executors)s::jsonb, %(context_switches)s, %(context_failures)s,
         %(free_mb)s, %(held_kinds)s::jsonb,
         %(pool)s, %(master)s, %(max_jobs)s, %(max_seconds)s, %(max_memory_mb)s, now() + %(lives_for)s)
     ON CONFLICT (id) DO UPDATE
@@ -214,7 +214,7 @@ def beat(db: Db, member: Member, report: Report, *, lives_for: timedelta) -> Bea
     parameters = asdict(member) | {
         "queues": list(member.queues),
         "kinds": list(member.kinds),
-        "rooms": json.dumps(member.rooms),
+        "executors": json.dumps(member.executors),
         "status": report.status,
         "note": report.note,
         "memory_mb": report.memory_mb,
@@ -274,14 +274,14 @@ class Other(NamedTuple):
     id: str
     pid: int
     pid_started: int
-    traces: str | None
+    state_file: str | None
     is_here: bool
     is_overdue: bool
 
 
 # After a step of the database's clock, all look silent; the caller then, too.
 _OTHERS = """
-SELECT id, pid, pid_started, traces, machine = %(machine)s, is_overdue
+SELECT id, pid, pid_started, state_file, machine = %(machine)s, is_overdue
   FROM job_worker, LATERAL (
        SELECT expires_at < now() - %(overdue)s::interval
           AND (%(caller)s::text IS NULL OR EXISTS (

@@ -46,8 +46,8 @@ def member(parts: WorkerParts, executors: Executors) -> Member:
         kinds=parts.registry.kinds(),
         declared=[Declared(its.kind, its.queue, its.max_attempts or settings.max_attempts) for its in parts.registry],
         slots=sum(slots[name] for name in slots if kinds[name]),  # an executor without kinds runs nothing
-        traces=executors.state_file.path,
-        rooms={name: {"slots": slots[name], "kinds": kinds[name]} for name in slots},
+        state_file=executors.state_file.path,
+        executors={name: {"slots": slots[name], "kinds": kinds[name]} for name in slots},
         membership=settings.membership,
     )
 

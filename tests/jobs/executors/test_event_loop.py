@@ -1,4 +1,4 @@
-"""The room for coroutines by itself: whatever happens to a job, its slot comes back."""
+"""The executor of coroutines by itself: whatever happens to a job, its slot comes back."""
 
 import asyncio
 import os
@@ -75,7 +75,7 @@ def test_a_cancel_of_an_attempt_that_is_over_does_not_reach_the_next_one_at_the_
     assert stage.cancelled == [first]
 
 
-def test_a_room_whose_loop_is_held_up_stops_all_the_same(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_executor_whose_loop_is_held_up_stops_all_the_same(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     join = stage.executor._thread.join
     monkeypatch.setattr(stage.executor._thread, "join", lambda timeout: join(0.1))
     go_on = stage.hold_up_the_loop()

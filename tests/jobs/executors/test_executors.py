@@ -1,4 +1,4 @@
-"""The rooms in which jobs run: what each promises about deadlines, cancels and crashes."""
+"""The executors in which jobs run: what each promises about deadlines, cancels and crashes."""
 
 import asyncio
 import os

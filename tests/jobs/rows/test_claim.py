@@ -143,7 +143,7 @@ def test_a_queue_that_ages_promotes_what_waits_long(db: Db) -> None:
     assert claim_in_order(db) == [old, urgent]
 
 
-def test_no_more_are_taken_of_a_room_than_it_has_space_for(db: Db) -> None:
+def test_no_more_are_taken_of_an_executor_than_it_has_space_for(db: Db) -> None:
     """And what must not wait in memory only as far as a slot is free."""
     wanted = [Wanted("quick", 0, 5, 1), Wanted("slow", 0, 2, 2), Wanted("other", 1, 3, 0)]
     for kind in ("quick", "slow", "other"):

@@ -1,4 +1,4 @@
-"""What attempts cost: measured in each room, written down once, read as percentiles, gone with the job."""
+"""What attempts cost: measured in each executor, written down once, read as percentiles, gone with the job."""
 
 import json
 import resource
@@ -40,7 +40,7 @@ def ran(job: Job, seconds: float = 0.001) -> Finished:
     return Finished(job, Succeeded(None), seconds)
 
 
-# --- each room --------------------------------------------------------------------------------------------------
+# --- each executor ----------------------------------------------------------------------------------------------
 
 
 def test_a_child_s_attempt_is_written_down_with_all_that_it_took(url: str, db: Db) -> None:

@@ -217,9 +217,9 @@ def test_a_suspect_runs_alone(db: Db, running: tuple[int, ...], words: str) -> N
     ]
 
 
-def test_a_room_that_is_full_is_told_though_others_of_the_worker_are_empty(db: Db) -> None:
-    rooms = {"thread": {"slots": 4, "kinds": ["quick"]}, "process": {"slots": 2, "kinds": ["big", "test"]}}
-    worker(db, slots=6, kinds=["quick", "big", "test"], rooms=rooms)
+def test_an_executor_that_is_full_is_told_though_others_of_the_worker_are_empty(db: Db) -> None:
+    executors = {"thread": {"slots": 4, "kinds": ["quick"]}, "process": {"slots": 2, "kinds": ["big", "test"]}}
+    worker(db, slots=6, kinds=["quick", "big", "test"], executors=executors)
     waiting, quick = make_job(db), make_job(db, kind="quick")
     make_job(db, "RUNNING", kind="big", claimed_by=MEMBER.id)
     assert said(db, waiting)[1] == "Workers that know its kind: 1, with 1 of their 2 slots for it busy."
@@ -237,7 +237,7 @@ def test_a_suspect_that_runs_shuts_the_door_on_nobody(db: Db) -> None:
 
 
 def test_a_job_that_needs_much_memory_runs_alone_also_in_a_child(db: Db) -> None:
-    worker(db, kinds=["test", "big"], rooms={"process": {"slots": 2, "kinds": ["test", "big"]}})
+    worker(db, kinds=["test", "big"], executors={"process": {"slots": 2, "kinds": ["test", "big"]}})
     job_id = make_job(db, "RETRY_WAIT", gate="alone", memory_mb=240, attempt_count=1, last_error="MemoryExceeded: much")
     assert said(db, job_id)[2:] == [
         "It ran short of memory, so it runs next with 240 MB and nothing beside it:"

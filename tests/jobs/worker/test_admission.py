@@ -235,7 +235,7 @@ def test_jobs_that_do_not_fit_run_one_after_the_other_and_the_roster_says_why(ur
     assert "it is next" not in explained
 
 
-def test_kinds_that_fit_and_other_rooms_are_not_kept_waiting(url: str, db: Db) -> None:
+def test_kinds_that_fit_and_other_executors_are_not_kept_waiting(url: str, db: Db) -> None:
     learned(db, "spend.child", 10_000_000)
     with working(url, spending.registry, children=2, commands=1):
         long, waiting = (put(db, "spend.child", payload={"rest": 60}) for _ in range(2))

@@ -1,4 +1,4 @@
-"""What a worker with several rooms claims: as much as each of them can take, and nobody waits for another's backlog."""
+"""What a worker with several executors claims: as much as each of them can take, whatever waits for the others."""
 
 import threading
 from contextlib import closing
@@ -22,7 +22,7 @@ from tests.jobs.working import quick_settings, until, until_status, working
 
 @pytest.fixture
 def registry() -> Registry:
-    """Three rooms: threads, an event loop, and a single child."""
+    """Three executors: threads, an event loop, and a single child."""
     registry = Registry()
     registry.processor("quick")(lambda job: None)
     registry.processor("nap")(nap)
@@ -34,8 +34,10 @@ async def nap(_job: Job) -> None:
     """Nothing."""
 
 
-def test_a_small_room_does_not_keep_the_others_from_claiming_in_batches(url: str, db: Db, registry: Registry) -> None:
-    """Measured before each room was claimed for by itself: 2,000 jobs a second beside an idle room of two slots."""
+def test_a_small_executor_does_not_keep_the_others_from_claiming_in_batches(
+    url: str, db: Db, registry: Registry
+) -> None:
+    """Measured before each executor was claimed for by itself: 2,000 jobs a second beside an idle one of two slots."""
     make_jobs(db, 3000, kind="quick")
     with working(url, registry, children=1, batch_size=100) as (worker, heard):
         until(lambda: worker.counts.completed == 3000)
@@ -44,7 +46,7 @@ def test_a_small_room_does_not_keep_the_others_from_claiming_in_batches(url: str
     assert len(batches) < 300
 
 
-def test_a_job_of_another_room_is_soon_found_beside_a_backlog(url: str, db: Db, registry: Registry) -> None:
+def test_a_job_of_another_executor_is_soon_found_beside_a_backlog(url: str, db: Db, registry: Registry) -> None:
     many = "INSERT INTO snap_processing_job (kind) SELECT 'quick' FROM generate_series(1, 20000)"
     db.execute(many)
     with working(url, registry, children=1) as (worker, _):
@@ -54,7 +56,7 @@ def test_a_job_of_another_room_is_soon_found_beside_a_backlog(url: str, db: Db, 
         assert worker.counts.completed < 20_000
 
 
-def test_a_room_that_is_full_is_claimed_for_again_when_it_has_a_slot(url: str, db: Db) -> None:
+def test_an_executor_that_is_full_is_claimed_for_again_when_it_has_a_slot(url: str, db: Db) -> None:
     registry, gate = Registry(), threading.Event()
     registry.processor("held")(lambda job: gate.wait(20))
     registry.processor("nap")(nap)

@@ -239,7 +239,7 @@ def test_a_dead_neighbours_jobs_come_back_at_once_and_only_the_running_one_is_ch
             job_id = make_job(db, "RUNNING", kind="any", claimed_by="dead", lock_expires_at=ago(hours=-1))
             db.execute(
                 "INSERT INTO job_worker"
-                " (id, name, host, machine, pid, pid_started, queues, kinds, slots, traces, expires_at)"
+                " (id, name, host, machine, pid, pid_started, queues, kinds, slots, state_file, expires_at)"
                 " SELECT 'dead', 'dead', host, machine, 2147483, 1, '{}', '{}', 4, NULL, now() + interval '1 hour'"
                 "   FROM job_worker"
             )

@@ -19,13 +19,13 @@ BEGIN
               FROM job_worker WHERE expires_at > clock) AS worker
      CROSS JOIN LATERAL (SELECT serves AND status = 'ACTIVE' AS takes) AS now_taking
       LEFT JOIN LATERAL (
-        SELECT value FROM jsonb_each(rooms) WHERE value->'kinds' ? job.kind LIMIT 1) AS room ON serves
+        SELECT value FROM jsonb_each(executors) WHERE value->'kinds' ? job.kind LIMIT 1) AS executor ON serves
      CROSS JOIN LATERAL (
-        SELECT coalesce((room.value->>'slots')::integer, slots) AS its_slots,
-               CASE WHEN room.value IS NULL THEN cardinality(current_jobs)
+        SELECT coalesce((executor.value->>'slots')::integer, slots) AS its_slots,
+               CASE WHEN executor.value IS NULL THEN cardinality(current_jobs)
                     ELSE (SELECT count(*) FROM snap_processing_job AS other
                            WHERE other.status = 'RUNNING' AND other.claimed_by = worker.id
-                             AND room.value->'kinds' ? other.kind) END AS busy) AS load;
+                             AND executor.value->'kinds' ? other.kind) END AS busy) AS load;
     IF seen.taking = 0 THEN
         is_held := true;
         IF seen.alive = 0 THEN

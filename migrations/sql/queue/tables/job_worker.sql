@@ -10,11 +10,11 @@ CREATE TABLE job_worker (
     queues           text[] NOT NULL,
     kinds            text[] NOT NULL,
     held_kinds       jsonb NOT NULL DEFAULT '{}',
-    rooms            jsonb NOT NULL DEFAULT '{}',
+    executors        jsonb NOT NULL DEFAULT '{}',
     slots            integer NOT NULL,
     status           text NOT NULL DEFAULT 'ACTIVE' CHECK (status IN ('ACTIVE', 'DRAINING')),
     note             text,
-    traces           text,
+    state_file       text,
     memory_mb        integer NOT NULL DEFAULT 0,
     free_mb          integer,
     current_jobs     bigint[] NOT NULL DEFAULT '{}',
@@ -39,9 +39,9 @@ COMMENT ON COLUMN job_worker.pool IS 'The pool of the worker; null: it was not s
 COMMENT ON COLUMN job_worker.master IS 'The supervisor that started it (job_master.id).';
 COMMENT ON COLUMN job_worker.machine IS 'Boot id and process namespace: within the same one it can be seen whether a pid is alive.';
 COMMENT ON COLUMN job_worker.held_kinds IS 'The kinds that it does not claim because memory is short, each with the reason.';
-COMMENT ON COLUMN job_worker.rooms IS 'Its executors (thread, async, process, command), each with its slots and kinds.';
+COMMENT ON COLUMN job_worker.executors IS 'Its executors (thread, async, process, command), each with its slots and kinds.';
 COMMENT ON COLUMN job_worker.note IS 'What keeps the worker from working as usual; null: nothing.';
-COMMENT ON COLUMN job_worker.traces IS 'The file in which the process notes what it is running; the process that finds it dead reads the file.';
+COMMENT ON COLUMN job_worker.state_file IS 'The file in which the process notes what it is running; the process that finds it dead reads the file.';
 COMMENT ON COLUMN job_worker.free_mb IS 'Memory that jobs may still take, as of the last heartbeat, without the reserve; null: not known on this system.';
 COMMENT ON COLUMN job_worker.context_switches IS 'How often the application''s context hook (which sets the tenant) was entered for a job or its hooks.';
 COMMENT ON COLUMN job_worker.context_failures IS 'How often the context hook failed; the attempt then fails with ContextFailed.';

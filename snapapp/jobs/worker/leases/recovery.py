@@ -140,10 +140,10 @@ class Recovery:
 
     def _take_from(self, db: psycopg.Connection[Row], other: roster.Other, judges_silence: bool) -> int:
         if other.is_here and processes.is_gone(other.pid, other.pid_started):
-            running = state_file.running(other.traces)
+            running = state_file.running(other.state_file)
             job_ids = leases_rows.release(db, other.id, running, refused=self._report_refused)
             roster.leave(db, other.id, roster.LOST)
-            state_file.forget(other.traces)
+            state_file.forget(other.state_file)
             self._report_recovered(job_ids, f"worker {other.id} is dead")
             return len(job_ids)
         if other.is_overdue and judges_silence:
