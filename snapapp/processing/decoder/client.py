@@ -139,7 +139,7 @@ class Decoders:
             }
             with self._turn, self._decoder(files) as (line, end):
                 with suppress(BrokenPipeError):  # the decoder is dead; its missing answer tells
-                    protocol.say(line, task)
+                    protocol.send_message(line, task)
                 answer = _serve_until_answer(line, video, progress)
             if answer is None:
                 raise _death(end[0], words)
@@ -201,7 +201,7 @@ def _serve_until_answer(line: int, video: BinaryIO, progress: Progress) -> dict[
         if "read" in message:
             piece = _piece(video, message["read"])
             with suppress(BrokenPipeError):  # it is dead; the missing message tells
-                protocol.hand(line, piece)
+                protocol.send_bytes(line, piece)
         elif "progress" in message:
             percent, step = message["progress"]
             progress(int(percent), str(step)[:_STEP])
@@ -212,7 +212,7 @@ def _serve_until_answer(line: int, video: BinaryIO, progress: Progress) -> dict[
 
 def _next_message(line: int) -> dict[str, Any] | None:
     try:
-        return protocol.heard(line)
+        return protocol.receive_message(line)
     except ConnectionResetError:
         return None
 

@@ -28,7 +28,7 @@ class Channels:
     line: int
 
     def progress(self, percent: int, step: str) -> None:
-        protocol.say(self.line, {"progress": [percent, step]})
+        protocol.send_message(self.line, {"progress": [percent, step]})
 
 
 class Output:
@@ -92,8 +92,8 @@ class _RemoteVideo:
         self._place = 0
 
     def read(self, size: int) -> bytes:
-        protocol.say(self._line, {"read": [self._place, min(size, protocol.PIECE)]})
-        data = protocol.handed(self._line)
+        protocol.send_message(self._line, {"read": [self._place, min(size, protocol.PIECE)]})
+        data = protocol.receive_bytes(self._line)
         if data is None:
             os._exit(1)  # the child is gone
         self._place += len(data)
@@ -119,12 +119,12 @@ def live(files: list[int], server: int) -> NoReturn:
         faulthandler.register(signal.SIGURG, file=stacks)
         os.dup2(words, sys.stderr.fileno())
         os.dup2(words, sys.stdout.fileno())
-        order = protocol.heard(line)
+        order = protocol.receive_message(line)
         if order is not None:
             source = _OpenFile(video[0]) if video else _RemoteVideo(line, order["size"])
             channels = Channels(cast(BinaryIO, source), Output(pictures, film), line)
             sandbox.enter(order["data_bytes"])
-            protocol.say(line, _answer(order, channels))
+            protocol.send_message(line, _answer(order, channels))
             code = 0
     except BaseException:  # noqa: BLE001 - the outermost edge of this process
         traceback.print_exc()

@@ -17,15 +17,15 @@ class Garbled(Exception):
     """A message does not follow this protocol."""
 
 
-def say(line: int, message: dict[str, Any]) -> None:
+def send_message(line: int, message: dict[str, Any]) -> None:
     _send(line, _JSON, json.dumps(message, allow_nan=False).encode())
 
 
-def hand(line: int, data: bytes) -> None:
+def send_bytes(line: int, data: bytes) -> None:
     _send(line, _BYTES, data)
 
 
-def heard(line: int) -> dict[str, Any] | None:
+def receive_message(line: int) -> dict[str, Any] | None:
     """The next message, which is JSON; None when the other side is gone."""
     body = _receive(line, _JSON)
     if body is None:
@@ -39,7 +39,7 @@ def heard(line: int) -> dict[str, Any] | None:
     return message
 
 
-def handed(line: int) -> bytes | None:
+def receive_bytes(line: int) -> bytes | None:
     return _receive(line, _BYTES)
 
 
