@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from snapapp.jobs import registry
 from snapapp.jobs.amounts import about, ago, local, moment_and_age
 from snapapp.jobs.cli.audited import note, noted
-from snapapp.jobs.cli.shown import answer, folded_json, say, show_json, show_list, whisper
+from snapapp.jobs.cli.shown import answer, folded_json, remark, say, show_json, show_list
 from snapapp.jobs.cli.tables import show_pairs, show_table
 from snapapp.jobs.cli.typed import Add, Db, moment, text, whole
 from snapapp.jobs.rows.database import together
@@ -121,7 +121,7 @@ def preview_schedule(db: Db, arguments: Namespace) -> int:
     rows = [[_local_time(slot.at, its.tz), f"{slot.at:%Y-%m-%d %H:%M:%S}", slot.note] for slot in slots]
     show_table([f"in {its.tz}", "in utc", "note"], rows, whole={0, 1})
     if its.paused_at:
-        whisper(f"It is paused since {local(its.paused_at)}: until it is resumed its slots are skipped.")
+        remark(f"It is paused since {local(its.paused_at)}: until it is resumed its slots are skipped.")
     return 0
 
 
@@ -156,7 +156,7 @@ def run_schedule(db: Db, arguments: Namespace) -> int:
         note(db, "schedule.run", f"schedule {arguments.name}", jobs=1, detail={"job": job_id})
     answer(arguments, {"schedule": arguments.name, "id": job_id}, f"Job {job_id}")
     if not board.schedule(db, arguments.name).workers:
-        whisper("No worker that is alive declares it: the job waits for one.")
+        remark("No worker that is alive declares it: the job waits for one.")
     return 0
 
 
@@ -168,12 +168,12 @@ def fire_schedules(db: Db, arguments: Namespace) -> int:
     code = 0
     for its in ledger.look(db, None, None):
         if not its.declared_by and (its.name, its.spec, its.tz) not in known:
-            whisper(f"{its.name}: no worker that is alive declares it, nor does the code here.")
+            remark(f"{its.name}: no worker that is alive declares it, nor does the code here.")
             continue
         try:
             fired += [(its.name, each) for each in ledger.settle_due(db, its, None)]
         except InvalidSchedule as error:  # newer code declared it with a spec that this code cannot read
-            whisper(f"{its.name}: {error}")
+            remark(f"{its.name}: {error}")
             code = 1
     if arguments.json:
         show_json([{"schedule": name, **each._asdict()} for name, each in fired])

@@ -78,7 +78,7 @@ def say(text: str) -> None:
     sys.stdout.write(visible(text, keep="\n") + "\n")
 
 
-def whisper(text: str) -> None:
+def remark(text: str) -> None:
     """Prints a remark for people to stderr, so that it is not part of the output that a program may read."""
     sys.stderr.write(visible(text) + "\n")
 

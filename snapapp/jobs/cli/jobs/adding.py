@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from snapapp.jobs.adding import enqueue
-from snapapp.jobs.cli.shown import answer, whisper
+from snapapp.jobs.cli.shown import answer, remark
 from snapapp.jobs.cli.typed import Add, Db, duration, job_number, moment, text
 from snapapp.jobs.errors import InvalidJob
 from snapapp.jobs.rows.people import overviews
@@ -45,7 +45,7 @@ def enqueue_job(db: Db, arguments: Namespace) -> int:
     job_id = enqueue(db, arguments.kind, _payload(arguments.payload), **options)
     answer(arguments, {"id": job_id}, f"Job {job_id}")
     if not overviews.is_known(db, arguments.kind):
-        whisper(f"No worker that is alive knows the kind {arguments.kind}: the job waits for one.")
+        remark(f"No worker that is alive knows the kind {arguments.kind}: the job waits for one.")
     return 0
 
 

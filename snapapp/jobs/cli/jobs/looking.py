@@ -9,7 +9,7 @@ from typing import Any
 from snapapp.jobs import tracing
 from snapapp.jobs.amounts import about, ago, local, milliseconds, moment_and_age, span
 from snapapp.jobs.cli.jobs.which import add_filter, filter_of
-from snapapp.jobs.cli.shown import answer, first_line, folded_json, in_json, say, show_json, show_list, whisper
+from snapapp.jobs.cli.shown import answer, first_line, folded_json, in_json, remark, say, show_json, show_list
 from snapapp.jobs.cli.tables import pairs_in_lines, show_pairs, show_table, table_in_lines, visible, write_lines
 from snapapp.jobs.cli.typed import Add, Db, job_number, whole
 from snapapp.jobs.model import Status
@@ -43,7 +43,7 @@ def list_jobs(db: Db, arguments: Namespace) -> int:
     elif page.before is None:
         say("No job matches." if arguments.before is None else "No older job matches.")
     if page.before is not None:
-        whisper(f"Older ones: --before {page.before}")
+        remark(f"Older ones: --before {page.before}")
     return 0
 
 

@@ -10,7 +10,7 @@ from typing import Any
 from snapapp.jobs.cli.audited import note, witness_of_all, witness_of_each
 from snapapp.jobs.cli.jobs.looking import show_lines
 from snapapp.jobs.cli.jobs.which import add_filter, filter_of
-from snapapp.jobs.cli.shown import answer, bar_of, begun, say, show_json, whisper
+from snapapp.jobs.cli.shown import answer, bar_of, begun, remark, say, show_json
 from snapapp.jobs.cli.typed import Add, Db, job_number
 from snapapp.jobs.model import FINAL, Status
 from snapapp.jobs.rows import lifecycle
@@ -151,9 +151,9 @@ def report(answers: Answers, arguments: Namespace, *, counted: str | None = None
         for job_id, status in done.items():
             say(f"Job {job_id} {each or _NOW[status]}")
     for why in list(refused.values())[:_COMPLAINTS]:
-        whisper(why)
+        remark(why)
     if len(refused) > _COMPLAINTS:
-        whisper(f"… and {len(refused) - _COMPLAINTS} more")
+        remark(f"… and {len(refused) - _COMPLAINTS} more")
 
 
 _NOW = {

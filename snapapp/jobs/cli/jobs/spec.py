@@ -33,7 +33,7 @@ from psycopg import Rollback
 from snapapp.jobs.adding import enqueue
 from snapapp.jobs.cli.audited import DOOR, person
 from snapapp.jobs.cli.jobs.tail import tail_jobs
-from snapapp.jobs.cli.shown import answer, whisper
+from snapapp.jobs.cli.shown import answer, remark
 from snapapp.jobs.cli.typed import Add, Db, duration, moment
 from snapapp.jobs.errors import InvalidJob
 from snapapp.jobs.model import clean
@@ -85,7 +85,7 @@ def run_spec(db: Db, arguments: Namespace) -> int:
     else:
         answer(arguments, {"id": job_id}, f"Job {job_id}")
     if not overviews.is_known(db, job["kind"]):
-        whisper(f"No worker that is alive knows the kind {job['kind']}: the job waits for one.")
+        remark(f"No worker that is alive knows the kind {job['kind']}: the job waits for one.")
     return 0
 
 

@@ -9,7 +9,7 @@ from time import sleep
 from typing import Any
 
 from snapapp.jobs.cli.jobs.looking import in_line
-from snapapp.jobs.cli.shown import first_line, plain, say, whisper
+from snapapp.jobs.cli.shown import first_line, plain, remark, say
 from snapapp.jobs.cli.tables import in_columns, visible
 from snapapp.jobs.cli.typed import Add, Db, job_number, text
 from snapapp.jobs.errors import UnknownJob
@@ -70,7 +70,7 @@ def _report(news: News, tell: Tell, say_line: Callable[[Line], None]) -> None:
     for change in news.changes:
         tell(news.now, change.what, change.job)
     if news.skipped:
-        whisper(f"Too many at once: up to {news.skipped} jobs came and went unseen.")
+        remark(f"Too many at once: up to {news.skipped} jobs came and went unseen.")
     sys.stdout.flush()  # a reader behind a pipe should see each line at once
 
 
