@@ -189,9 +189,9 @@ class _Pipes:
         self._selector = selectors.DefaultSelector()
         for pipe in (self._requests, self._answers, self._printed, self._stacks):
             os.set_blocking(pipe, False)
-        for ear in (self._answers, self._printed, group.ear):
-            if ear >= 0:
-                self._selector.register(ear, selectors.EVENT_READ)
+        for fd in (self._answers, self._printed, group.pidfd):
+            if fd >= 0:
+                self._selector.register(fd, selectors.EVENT_READ)
 
     def ask(self, request: dict[str, Any]) -> None:
         self._read_printed()  # what it printed since its last job is not about this one
@@ -221,7 +221,7 @@ class _Pipes:
                     self.has_begun = True
                 elif job:
                     hear(message, job, self._tell)
-            if self._inbox.is_closed or (self._group.ear in ready and self._answers not in ready):
+            if self._inbox.is_closed or (self._group.pidfd in ready and self._answers not in ready):
                 return None
 
     def stacks(self, within: float) -> str:

@@ -207,9 +207,9 @@ class _Pipes:
         """Returns when the program has ended and everything that it wrote was read."""
         self._send()
         with self._selector as selector:
-            for ear in (*self._open, self._group.ear):
-                if ear >= 0:
-                    selector.register(ear, selectors.EVENT_READ)
+            for fd in (*self._open, self._group.pidfd):
+                if fd >= 0:
+                    selector.register(fd, selectors.EVENT_READ)
             if self._unsent:
                 selector.register(self._input, selectors.EVENT_WRITE)
             while self._open or not self._group.has_ended:  # a program that closed its output may still run

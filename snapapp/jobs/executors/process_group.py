@@ -45,9 +45,9 @@ class Group:
         try:
             guard.watch(self.pid)
             # a pidfd is readable when the program has ended
-            self.ear = os.pidfd_open(self.pid) if sys.platform == "linux" else -1
+            self.pidfd = os.pidfd_open(self.pid) if sys.platform == "linux" else -1
         except BaseException:
-            self.ear = -1
+            self.pidfd = -1
             self.end()
             close_pipes(self.process)
             raise
@@ -80,8 +80,8 @@ class Group:
             if not self._is_over:
                 self._is_over = True
                 self._guard.forget(self.pid)
-                if self.ear >= 0:
-                    os.close(self.ear)
+                if self.pidfd >= 0:
+                    os.close(self.pidfd)
         return self._reap()
 
     def begin(self) -> None:

@@ -79,8 +79,8 @@ class DatabaseThread:
         self._has_host = True  # as of the last heartbeat
         self._autoscaler = Autoscaler(master, plan)
         self._orphans: dict[tuple[int, int], float] = {}  # (pid, started) -> when it was first seen
-        self._bell, self._ear = socket.socketpair()
-        self._bell.setblocking(False)
+        self._write_end, self._read_end = socket.socketpair()
+        self._write_end.setblocking(False)
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="fleet database", daemon=True)
 
@@ -92,25 +92,25 @@ class DatabaseThread:
     def stop(self, within: float) -> None:
         """Ends the thread, which first writes what is left to write, if the database answers."""
         self._stopping.set()
-        self._ring()
+        self._wake()
         self._thread.join(within)
 
     def publish(self, statuses: Sequence[PoolStatus]) -> None:
         if statuses != self._statuses:
             self._statuses = statuses
-            self._ring()
+            self._wake()
 
     def record_end(self, ended: EndedWorker) -> None:
         self._ended.append(ended)
-        self._ring()
+        self._wake()
 
     def answer(self, order: int, output: str, *, failed: bool = False) -> None:
         self._answers.append(Answer(order, output, failed))
-        self._ring()
+        self._wake()
 
-    def _ring(self) -> None:
+    def _wake(self) -> None:
         with suppress(BlockingIOError):
-            self._bell.send(b"!")
+            self._write_end.send(b"!")
 
     # --- the thread -------------------------------------------------------------------------------------------
 
@@ -149,9 +149,9 @@ class DatabaseThread:
         if self._has_heard:
             return
         due = min(self._beat_at, self._orphans_at, self._decide_at) - monotonic()
-        ready = readable(db.fileno(), self._ear.fileno(), within=max(0.0, min(due, _BEAT_EVERY)))
-        if self._ear.fileno() in ready:
-            self._ear.recv(4096)
+        ready = readable(db.fileno(), self._read_end.fileno(), within=max(0.0, min(due, _BEAT_EVERY)))
+        if self._read_end.fileno() in ready:
+            self._read_end.recv(4096)
         if db.fileno() in ready:
             db.pgconn.consume_input()
             while notice := db.pgconn.notifies():

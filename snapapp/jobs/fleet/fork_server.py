@@ -56,20 +56,20 @@ def _fork(supervisor: int) -> int | None:
     """Forks a worker. Returns None in the worker, and in this process its pid, once the supervisor is its parent."""
     if len(list(Path("/proc/self/task").iterdir())) > 1:
         raise RuntimeError("there are threads in the fork server: a fork would be a gamble")
-    ear, mouth = os.pipe()
+    read_end, write_end = os.pipe()
     middle = os.fork()
     if middle == 0:
         if worker := os.fork():
-            os.write(mouth, b"%d" % worker)
+            os.write(write_end, b"%d" % worker)
             os._exit(0)
-        os.close(ear)
-        os.close(mouth)
+        os.close(read_end)
+        os.close(write_end)
         _wait_for(supervisor)
         return None
-    os.close(mouth)
+    os.close(write_end)
     os.waitpid(middle, 0)  # when it has ended, the kernel has made the supervisor the worker's parent
-    pid = int(os.read(ear, 20) or b"0")
-    os.close(ear)
+    pid = int(os.read(read_end, 20) or b"0")
+    os.close(read_end)
     return pid
 
 

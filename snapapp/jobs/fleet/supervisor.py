@@ -210,11 +210,11 @@ class Supervisor:
 
     def _receive(self, order: Order) -> None:
         self._orders.append(order)
-        self._signals.ring()
+        self._signals.wake()
 
     def _lose_host(self) -> None:
         self._has_lost_host = True
-        self._signals.ring()
+        self._signals.wake()
 
     def _obey(self, order: Order) -> None:
         failed = True

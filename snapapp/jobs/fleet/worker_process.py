@@ -171,7 +171,7 @@ class PoolWorker(Worker):
         most = self._its.max_jobs
         if most is not None and self.done >= most and not self._claimer.is_paused:
             self._claimer.is_paused = True  # at once: until the main thread looks, thousands of small jobs could run
-            self._signals.ring()
+            self._signals.wake()
 
     def _note(self) -> str | None:
         return (

@@ -41,9 +41,9 @@ class Signals:
     def __enter__(self) -> Self:
         # The kernel may deliver a signal to any thread, but Python runs the handler on the main thread only when that
         # wakes up. The wakeup descriptor wakes it from `wait`.
-        self._ear, self._bell = os.pipe()
-        os.set_blocking(self._bell, False)
-        self._bell_before = signal.set_wakeup_fd(self._bell, warn_on_full_buffer=False)
+        self._read_end, self._write_end = os.pipe()
+        os.set_blocking(self._write_end, False)
+        self._wakeup_before = signal.set_wakeup_fd(self._write_end, warn_on_full_buffer=False)
         for number in self._numbers:
             if not _is_left_to_nohup(number):
                 self._before[number] = signal.signal(number, self._note)
@@ -52,10 +52,10 @@ class Signals:
     def __exit__(self, *_: object) -> None:
         for number, handler in self._before.items():
             signal.signal(number, handler)
-        signal.set_wakeup_fd(self._bell_before)
-        bell, self._bell = self._bell, -1
-        os.close(self._ear)
-        os.close(bell)
+        signal.set_wakeup_fd(self._wakeup_before)
+        write_end, self._write_end = self._write_end, -1
+        os.close(self._read_end)
+        os.close(write_end)
 
     @contextmanager
     def interrupting(self) -> Iterator[None]:
@@ -67,9 +67,9 @@ class Signals:
             self._interrupts = False
 
     def wait(self, seconds: float | None = None) -> None:
-        """Returns after `seconds`, or earlier for a signal or a `ring`, also one that came since the last wait."""
-        if readable(self._ear, within=seconds):
-            os.read(self._ear, 4096)
+        """Returns after `seconds`, or earlier for a signal or a `wake`, also one that came since the last wait."""
+        if readable(self._read_end, within=seconds):
+            os.read(self._read_end, 4096)
 
     def take(self) -> list[signal.Signals]:
         """The signals noted since the last call, in order."""
@@ -87,10 +87,10 @@ class Signals:
         for number in self._before:
             signal.signal(number, signal.SIG_IGN)
 
-    def ring(self) -> None:
+    def wake(self) -> None:
         """Ends a `wait`, from any thread."""
         with suppress(OSError):  # the pipe is full, so `wait` ends anyway; or it is closed
-            os.write(self._bell, b"!")
+            os.write(self._write_end, b"!")
 
     def _note(self, number: int, _frame: FrameType | None) -> None:
         self.noted.append(signal.Signals(number))

@@ -55,7 +55,7 @@ class Settler:
         self._finished: deque[Finished] = deque()
         self._locked: list[tuple[float, _Part]] = []  # each with the time of its next try; the thread's own
         self._since: float | None = None  # since when the thread has failed to write; read by others
-        self._bell = threading.Event()
+        self._has_news = threading.Event()
         self._stopping = threading.Event()
         self._gone = threading.Event()  # set when `stop` has stopped waiting: the thread must end
         self._thread = threading.Thread(target=self._run, name="settler", daemon=True)
@@ -65,17 +65,17 @@ class Settler:
 
     def put(self, finished: Finished) -> None:
         self._finished.append(finished)
-        if not self._bell.is_set():
-            self._bell.set()
+        if not self._has_news.is_set():
+            self._has_news.set()
 
     def stop(self, timeout: float) -> None:
         """Returns when every attempt is written down, or after `timeout` seconds: then the other leases run out."""
         self._stopping.set()
-        self._bell.set()
+        self._has_news.set()
         if self._thread.is_alive():
             self._thread.join(timeout)
         self._gone.set()
-        self._bell.set()
+        self._has_news.set()
         self._database.close()
 
     @property
@@ -88,8 +88,8 @@ class Settler:
 
     def _run(self) -> None:
         while not self._gone.is_set() and (self._finished or self._locked or not self._stopping.is_set()):
-            self._bell.wait(self._locked_are_due_in())
-            self._bell.clear()
+            self._has_news.wait(self._locked_are_due_in())
+            self._has_news.clear()
             while batch := self._next_batch():
                 self._parts.web_priority.give_way()
                 self._write_down(_parts(batch))

@@ -39,17 +39,17 @@ class Listener:
         return self._heard_at is not None and monotonic() - self._heard_at < self._deaf_after
 
     def start(self) -> None:
-        self._bell, self._ear = socket.socketpair()
+        self._write_end, self._read_end = socket.socketpair()
         self._thread.start()
 
     def stop(self) -> None:
         if self._stopping.is_set() or not self._thread.is_alive():
             return
         self._stopping.set()
-        self._bell.send(b"!")
+        self._write_end.send(b"!")
         self._thread.join(timeout=5)
-        self._bell.close()
-        self._ear.close()
+        self._write_end.close()
+        self._read_end.close()
 
     def _run(self) -> None:
         failures = 0
@@ -78,8 +78,8 @@ class Listener:
         raw = connection.pgconn
         listening_since = monotonic()
         with selectors.DefaultSelector() as selector:  # select() cannot see a file descriptor above 1023
-            for ear in (raw.socket, self._ear):
-                selector.register(ear, selectors.EVENT_READ)
+            for readable_end in (raw.socket, self._read_end):
+                selector.register(readable_end, selectors.EVENT_READ)
             self._hear_all(raw)  # before the first wait: libpq may have read one with the last answer
             while not self._stopping.is_set():
                 ready = {key.fd for key, _ in selector.select(self._deaf_after)}

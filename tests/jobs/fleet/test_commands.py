@@ -289,8 +289,8 @@ def database_thread_of(its: Master, url: str, *, patience: float = 10.0) -> Iter
     try:
         yield thread
     finally:
-        thread._bell.close()
-        thread._ear.close()
+        thread._write_end.close()
+        thread._read_end.close()
 
 
 def test_a_job_that_nobody_can_free_keeps_no_end_of_another_worker_from_being_recorded(url: str, db: Db) -> None:
