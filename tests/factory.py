@@ -140,6 +140,10 @@ def enqueue_many(db: AnyDb, *specs: dict[str, Any]) -> list[int | None]:
     return lifecycle.enqueue(db, json.dumps([{"kind": "test"} | one for one in specs]))
 
 
+def lock_row(db: Db, job_id: int) -> None:
+    db.execute("SELECT FROM snap_processing_job WHERE id = %s FOR UPDATE", [job_id])
+
+
 def claim(
     db: Db, limit: int = 100, *, kinds: Sequence[str] = ("test",), by: claim_rows.ClaimingWorker = BY
 ) -> list[int]:

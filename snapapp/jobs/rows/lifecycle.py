@@ -96,12 +96,6 @@ def is_still_ordered(db: Db, job: Job) -> bool:
     return bool(json.loads(payload) == job.payload)
 
 
-def lock(db: Db, job_id: int) -> None:
-    """Locks a job's row. A caller that locks rows belonging to the job and then changes the job calls this first: a
-    settle locks the job first, and in the opposite order the two could deadlock."""
-    _run(db, "SELECT id FROM snap_processing_job WHERE id = %(id)s FOR UPDATE", {"id": job_id})
-
-
 def cancel(db: Db, job_id: int) -> Status:
     """Cancels a job and returns its status: CANCELLED if it was waiting (or cancelled before, which is no error),
     RUNNING if its worker has yet to stop it. IllegalTransition when it is COMPLETED or FAILED; that leaves the caller's

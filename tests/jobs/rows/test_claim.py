@@ -14,7 +14,6 @@ from psycopg import errors as pg
 
 from snapapp.jobs.model import Lease
 from snapapp.jobs.rows import claim as claim_rows
-from snapapp.jobs.rows import lifecycle
 from snapapp.jobs.rows.claim import FIRST, HEADS_AT_ONCE, LAST, Claimed, ClaimingWorker, Head, Look, Wanted
 from snapapp.jobs.rows.database import connect
 from tests.factory import (
@@ -29,6 +28,7 @@ from tests.factory import (
     complete,
     hence,
     job,
+    lock_row,
     make_job,
     make_jobs,
     move,
@@ -256,7 +256,7 @@ def test_what_is_left_out_hides_no_other_head(db: Db) -> None:
 def test_a_suspect_whose_row_is_locked_keeps_no_other_from_running(db: Db, other: Db) -> None:
     suspects = make_jobs(db, 2, "RETRY_WAIT", losses=2, gate="alone", attempt_count=1)
     with other.transaction():
-        lifecycle.lock(other, suspects[0])
+        lock_row(other, suspects[0])
         assert take_suspect(db).id == suspects[1]
 
 

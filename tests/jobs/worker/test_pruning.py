@@ -8,12 +8,12 @@ import psycopg
 import pytest
 
 from snapapp.jobs.events import Events
-from snapapp.jobs.rows import lifecycle, retention
+from snapapp.jobs.rows import retention
 from snapapp.jobs.rows.database import Database, connect
 from snapapp.jobs.rows.roster import Counts, Member
 from snapapp.jobs.settings import JobsSettings
 from snapapp.jobs.worker.leases.recovery import Recovery
-from tests.factory import Db, ago, make_job, make_jobs, scalar, statuses
+from tests.factory import Db, ago, lock_row, make_job, make_jobs, scalar, statuses
 
 Prune = Callable[..., tuple[int, int | None]]
 
@@ -58,7 +58,7 @@ def test_a_job_whose_row_is_locked_is_deleted_by_a_later_run_and_keeps_no_other(
 ) -> None:
     locked, *_ = make_jobs(db, 3, status="COMPLETED", created_at=ago(days=3), finished_at=ago(days=2))
     with other.transaction():
-        lifecycle.lock(other, locked)
+        lock_row(other, locked)
         assert recovery.prune() == 2
         assert retention.prune(db, keep=timedelta(days=1))[0] == 0
     assert recovery.prune() == 1

@@ -18,6 +18,7 @@ from tests.factory import (
     bury,
     complete,
     job,
+    lock_row,
     make_job,
     make_jobs,
     move,
@@ -146,7 +147,7 @@ def test_a_job_whose_row_is_locked_is_labelled_when_it_is_free_and_nobody_waits_
     """A slow hook has its job's row locked: a worker that waited for it would claim nothing meanwhile."""
     locked, free = make_jobs(db, 2)
     with other.transaction():
-        lifecycle.lock(other, locked)
+        lock_row(other, locked)
         limit(db, "kind:test", 1)
         assert not scalar(db, "SELECT job_relabel()")
         assert gates(db, locked, free) == [("open", ""), ("held", "")]
@@ -363,7 +364,7 @@ def test_a_job_that_becomes_due_while_its_row_is_locked_is_not_asked_for_all_the
     [locked] = keyed(db, 1, next_retry_at=ago(hours=-1))
     move(db, locked, next_retry_at=ago(seconds=1))
     with other.transaction():
-        lifecycle.lock(other, locked)
+        lock_row(other, locked)
         assert turn(db).again_in == 1
     assert let_in(db) == [locked]
 
