@@ -232,7 +232,12 @@ def _milliseconds(duration: timedelta) -> str:
     return str(int(duration.total_seconds() * 1000))
 
 
-_OF_THE_SERVER = (psycopg.OperationalError, psycopg.InterfaceError, errors.ReadOnlySqlTransaction)
+_OF_THE_SERVER = (
+    psycopg.OperationalError,
+    psycopg.InterfaceError,
+    errors.ReadOnlySqlTransaction,
+    errors.IdleInTransactionSessionTimeout,  # this process was frozen within a transaction
+)
 # A statement waited too long, was too large, or met a row that a trigger refuses or that cannot be read (58).
 _OF_A_STATEMENT = ("55", "57014", "54", "58")
 # Where the server refuses every write, because its transaction numbers run out. It uses the SQLSTATE of what is too

@@ -55,7 +55,7 @@ class Finish:
                         self._wait,
                         self._parts.within,
                         was_unsure=failures > 0,
-                        hook_may_come_again=hooks_failed + 1 < _HOOK_TRIES,
+                        may_come_again=hooks_failed + 1 < _HOOK_TRIES,
                     )
                 self._settler.settled_elsewhere(settled, status)
                 return
@@ -64,7 +64,7 @@ class Finish:
                 hooks_failed = 0  # the `failed` hook gets its own tries
             except BaseException as error:  # noqa: BLE001 - a hook may raise anything, SystemExit too
                 failures += 1
-                hooks_failed += isinstance(error, hooks.HookFailed)
+                hooks_failed += hooks.may_be_the_hooks_doing(error)
                 self._parts.complain("settle with hook", error)
                 if hooks_failed >= _HOOK_TRIES or (failures >= _HOOK_TRIES and not hooks.is_worth_another_try(error)):
                     self._drop_hook(finished, error)

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
 
+from psycopg.errors import IdleInTransactionSessionTimeout
 from tenacity.wait import wait_base
 
 from snapapp.jobs import tracing
@@ -58,28 +59,25 @@ def settle_with_hook(
     within: Within = _NO_CONTEXT,
     *,
     was_unsure: bool = False,
-    hook_may_come_again: bool = True,
+    may_come_again: bool = True,
 ) -> tuple[Finished, Status | None]:
     """Settles the job, then runs the hook, in one transaction. Returns None as status when the lease is lost. Raises
     CommitFailed when the attempt counts as failed: the caller then settles `CommitFailed.finished`.
 
     `was_unsure`: an earlier call lost its connection, perhaps after its COMMIT. So a lost lease may be our own commit.
-    `hook_may_come_again`: False once hooks have lost their connection several times. Then the hook itself is taken for
-    the cause, and the attempt fails; until then the database is, and the caller tries again.
+    `may_come_again`: False once the connection was lost several times in a way that `may_be_the_hooks_doing`. Then the
+    hook is taken for the cause, and the attempt fails; until then the database is, and the caller tries again.
     """
     job, is_success = finished.job, isinstance(finished.outcome, Succeeded)
     try:
         return finished, _settle(finished, processor, transaction, within)
     except LeaseLost:
         return finished, _landed_already(job, transaction) if was_unsure else None
-    except HookFailed as hook:
-        if not is_success or (hook_may_come_again and is_away(hook.error)):
-            raise
-        raise _commit_failed(finished, hook.error, processor.wait or wait) from hook.error
     except BaseException as error:
-        if not is_success or is_worth_another_try(error):
+        if not is_success or (is_worth_another_try(error) and (may_come_again or not may_be_the_hooks_doing(error))):
             raise
-        raise _commit_failed(finished, error, processor.wait or wait) from error
+        cause = error.error if isinstance(error, HookFailed) else error
+        raise _commit_failed(finished, cause, processor.wait or wait) from cause
 
 
 def _commit_failed(finished: Finished, error: BaseException, wait: wait_base) -> CommitFailed:
@@ -122,6 +120,14 @@ def _decoded(outcome: Succeeded) -> object:
 
 
 def is_worth_another_try(error: BaseException) -> bool:
-    """For an error outside of the hook: is it not the job's fault? The server is away or takes no writes, the pool is
-    empty, or another transaction has locked the row."""
+    """Is it not the job's fault? The server is away or takes no writes, the pool is empty, or another transaction has
+    locked the row. For which locks a hook waits, it decides itself."""
+    if isinstance(error, HookFailed):
+        return is_away(error.error)
     return is_away(error) or waited_in_vain(error)
+
+
+def may_be_the_hooks_doing(error: BaseException) -> bool:
+    """Did the hook raise, or did the COMMIT after it find that the server had ended the transaction, which stood still
+    for too long?"""
+    return isinstance(error, HookFailed) or isinstance(getattr(error, "orig", error), IdleInTransactionSessionTimeout)

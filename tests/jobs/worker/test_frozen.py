@@ -6,6 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 from threading import Event
 
+import pytest
+
 from snapapp.jobs import enqueue
 from tests.factory import Db, row, scalar
 from tests.jobs.working import until, until_status
@@ -40,3 +42,21 @@ def test_a_worker_that_stood_still_takes_its_leases_for_lost_by_its_own_clock(
     until(lambda: said.exists() and said.read_text())
     assert said.read_text().startswith("LeaseLost: ")
     assert row(db, job_id).attempt_count == 1
+
+
+@pytest.mark.parametrize("kind", ["frozen.hook", "frozen.commit"])
+def test_a_worker_that_stood_still_in_a_hook_charges_no_attempt(
+    run: Callable[..., Running], tmp_path: Path, url: str, db: Db, kind: str
+) -> None:
+    """The server has ended the transaction, because nobody may hold a row's lock for ever."""
+    said = tmp_path / "said"
+    worker = run("worker", "--processors", "tests.jobs.kinds.frozen", SNAPAPP_DATABASE_URL=url, SAID=str(said))
+    job_id = enqueue(db, kind, max_attempts=1)
+    assert job_id
+    until(lambda: said.exists() and said.read_text())
+    os.kill(worker.process.pid, signal.SIGSTOP)
+    until(lambda: scalar(db, f"SELECT count(*) = 0 FROM pg_stat_activity WHERE pid = {said.read_text()}"))
+    said.write_text("gone")
+    os.kill(worker.process.pid, signal.SIGCONT)
+    done = until_status(db, job_id, "COMPLETED", "FAILED")
+    assert (done.status, done.errors) == ("COMPLETED", [])

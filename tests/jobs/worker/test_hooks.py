@@ -14,6 +14,7 @@ from sqlalchemy import Connection
 from snapapp.jobs import Failure, Job, enqueue, enqueue_many, events
 from snapapp.jobs.registry import Registry
 from tests.factory import Db, ago, make_job
+from tests.jobs.executors.test_executors import put
 from tests.jobs.working import Gate, until, until_status, working
 
 
@@ -110,6 +111,23 @@ def test_a_hook_that_ends_its_own_statement_or_connection_each_time_fails_the_at
         job_id = enqueue(db, "cut", max_attempts=1)
         assert job_id
         assert said in until_status(db, job_id, "FAILED").last_error
+
+
+def test_a_hook_that_stands_still_each_time_until_the_server_ends_its_transaction_fails_the_attempt(
+    url: str, db: Db, registry: Registry
+) -> None:
+    """No database is away, though only the COMMIT finds out."""
+
+    def commit(connection: Connection, job: Job, result: Any) -> None:
+        backend = connection.exec_driver_sql("SELECT pg_backend_pid()").scalar()
+        connection.exec_driver_sql("SET LOCAL idle_in_transaction_session_timeout = 20")
+        until(lambda: not db.execute("SELECT FROM pg_stat_activity WHERE pid = %s", [backend]).fetchall())
+
+    registry.processor("slow", commit=commit)(lambda job: 1)
+    with working(url, registry) as (_, heard):
+        job_id = put(db, "slow", max_attempts=1)
+        assert "idle-in-transaction" in until_status(db, job_id, "FAILED").last_error
+        assert [error.facts["doing"] for error in heard.all(events.WORKER_ERROR)] == ["settle with hook"] * 2
 
 
 def test_failed_runs_once_with_the_reason_when_the_job_is_buried(url: str, db: Db, registry: Registry) -> None:
