@@ -528,3 +528,15 @@ def test_a_traceparent_that_is_none_costs_no_job(db: Db, garbage: str) -> None:
     assert one
     assert many
     assert [row(db, job_id).traceparent for job_id in (*one, *many)] == [None, None]
+
+
+@pytest.mark.parametrize("opens", [sqlalchemy.Engine.connect, Session])
+@pytest.mark.parametrize("jobs", [1, 1001])
+def test_another_driver_is_refused_in_words_and_the_transaction_goes_on(
+    opens: Callable[[sqlalchemy.Engine], Any], jobs: int
+) -> None:
+    """asyncpg, too, knows other placeholders: PostgreSQL said that there is a syntax error at or near "%"."""
+    with opens(sqlalchemy.create_engine("sqlite://")) as db:
+        with pytest.raises(TypeError, match=r"psycopg \(postgresql\+psycopg://\), not pysqlite"):
+            enqueue_many(db, [{"kind": "plain"}] * jobs)
+        assert db.execute(sqlalchemy.text("SELECT 1")).scalar() == 1

@@ -359,8 +359,15 @@ def together(db: Db) -> AbstractContextManager[object]:
 
 
 def _connection(db: "SqlDb") -> "sqlalchemy.Connection":
-    """The connection of a Session. get_bind, which only sessions have, tells the two apart."""
-    return cast("Session", db).connection() if hasattr(db, "get_bind") else db
+    """The connection of a Session. get_bind, which only sessions have, tells the two apart. TypeError: another driver
+    than psycopg would send our placeholders to the server, which would abort the caller's transaction."""
+    connection = cast("Session", db).connection() if hasattr(db, "get_bind") else db
+    if connection.dialect.paramstyle != "pyformat":
+        raise TypeError(
+            "snapapp runs its statements by the driver psycopg (postgresql+psycopg://), not "
+            f"{connection.dialect.driver}: there, execute SELECT enqueue_job('kind', '{{…}}')"
+        )
+    return connection
 
 
 def _driver(db: "SqlDb") -> psycopg.Connection[Any]:
