@@ -238,8 +238,9 @@ _OF_THE_SERVER = (
     errors.ReadOnlySqlTransaction,
     errors.IdleInTransactionSessionTimeout,  # this process was frozen within a transaction
 )
-# A statement waited too long, was too large, or met a row that a trigger refuses or that cannot be read (58).
-_OF_A_STATEMENT = ("55", "57014", "54", "58")
+# A statement waited too long, was too large, was in conflict with another transaction (40), or met a row that a trigger
+# refuses or that cannot be read (58).
+_OF_A_STATEMENT = ("40", "55", "57014", "54", "58")
 # Where the server refuses every write, because its transaction numbers run out. It uses the SQLSTATE of what is too
 # large, and a message in its own language.
 _OUT_OF_NUMBERS = ("GetNewTransactionId", "GetNewMultiXactId")
@@ -273,6 +274,12 @@ def _is_denied(error: BaseException) -> bool:
 def waited_in_vain(error: BaseException) -> bool:
     """Did the statement time out, or wait too long for a lock of another transaction?"""
     return isinstance(getattr(error, "orig", error), errors.LockNotAvailable | errors.QueryCanceled)
+
+
+def was_in_conflict(error: BaseException) -> bool:
+    """Did the server roll the transaction back because of others, as in a deadlock (class 40)? It may end well the next
+    time; but a trigger may also say so of a row each time."""
+    return (getattr(getattr(error, "orig", error), "sqlstate", None) or "").startswith("40")
 
 
 def row_by_row(

@@ -16,7 +16,7 @@ from snapapp.jobs.worker.parts import WorkerParts
 from snapapp.jobs.worker.settler import Settler
 from snapapp.jobs.worker.watchdog import Watchdog
 
-_HOOK_TRIES = 3  # for a hook that raises, and for a row that PostgreSQL refuses, each time
+_TRIES = 3  # for a hook that raises, and for a row that PostgreSQL refuses, each time
 
 
 class Finish:
@@ -44,7 +44,7 @@ class Finish:
 
     def _settle_with_hook(self, finished: Finished, processor: Processor) -> None:
         """Settles on the job's own slot: a slow hook holds up this slot only. Waits while the database is away."""
-        failures = hooks_failed = 0
+        failures = counted = 0
         while not self._closed.is_set():
             try:
                 with self._watchdog.expecting(finished.job, monotonic()):
@@ -55,18 +55,18 @@ class Finish:
                         self._wait,
                         self._parts.within,
                         was_unsure=failures > 0,
-                        may_come_again=hooks_failed + 1 < _HOOK_TRIES,
+                        may_come_again=counted + 1 < _TRIES,
                     )
                 self._settler.settled_elsewhere(settled, status)
                 return
             except hooks.CommitFailed as refused:
                 finished = refused.finished  # from here on a failure, even if its `failed` hook has to be dropped
-                hooks_failed = 0  # the `failed` hook gets its own tries
+                counted = 0  # the `failed` hook gets its own tries
             except BaseException as error:  # noqa: BLE001 - a hook may raise anything, SystemExit too
                 failures += 1
-                hooks_failed += hooks.may_be_the_hooks_doing(error)
+                counted += hooks.may_be_the_jobs_doing(error)
                 self._parts.complain("settle with hook", error)
-                if hooks_failed >= _HOOK_TRIES or (failures >= _HOOK_TRIES and not hooks.is_worth_another_try(error)):
+                if counted >= _TRIES or (failures >= _TRIES and not hooks.is_worth_another_try(error)):
                     self._drop_hook(finished, error)
                     return
                 self._closed.wait(pause_after(failures))

@@ -16,7 +16,7 @@ from snapapp.jobs.executors.attempt import judge
 from snapapp.jobs.model import Buried, Finished, Job, Outcome, Status, Succeeded
 from snapapp.jobs.registry import Processor
 from snapapp.jobs.rows import settle
-from snapapp.jobs.rows.database import is_away, waited_in_vain
+from snapapp.jobs.rows.database import is_away, waited_in_vain, was_in_conflict
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
@@ -65,8 +65,8 @@ def settle_with_hook(
     CommitFailed when the attempt counts as failed: the caller then settles `CommitFailed.finished`.
 
     `was_unsure`: an earlier call lost its connection, perhaps after its COMMIT. So a lost lease may be our own commit.
-    `may_come_again`: False once the connection was lost several times in a way that `may_be_the_hooks_doing`. Then the
-    hook is taken for the cause, and the attempt fails; until then the database is, and the caller tries again.
+    `may_come_again`: False once calls have failed several times in a way that `may_be_the_jobs_doing`. Then the job is
+    taken for the cause, and the attempt fails; until then the database is, and the caller tries again.
     """
     job, is_success = finished.job, isinstance(finished.outcome, Succeeded)
     try:
@@ -74,7 +74,7 @@ def settle_with_hook(
     except LeaseLost:
         return finished, _landed_already(job, transaction) if was_unsure else None
     except BaseException as error:
-        if not is_success or (is_worth_another_try(error) and (may_come_again or not may_be_the_hooks_doing(error))):
+        if not is_success or (is_worth_another_try(error) and (may_come_again or not may_be_the_jobs_doing(error))):
             raise
         cause = error.error if isinstance(error, HookFailed) else error
         raise _commit_failed(finished, cause, processor.wait or wait) from cause
@@ -120,14 +120,15 @@ def _decoded(outcome: Succeeded) -> object:
 
 
 def is_worth_another_try(error: BaseException) -> bool:
-    """Is it not the job's fault? The server is away or takes no writes, the pool is empty, or another transaction has
-    locked the row. For which locks a hook waits, it decides itself."""
+    """Is it not the job's fault? The server is away or takes no writes, the pool is empty, or another transaction was
+    in the way. For which locks a hook waits, it decides itself."""
     if isinstance(error, HookFailed):
-        return is_away(error.error)
-    return is_away(error) or waited_in_vain(error)
+        return is_away(error.error) or was_in_conflict(error.error)
+    return is_away(error) or was_in_conflict(error) or waited_in_vain(error)
 
 
-def may_be_the_hooks_doing(error: BaseException) -> bool:
-    """Did the hook raise, or did the COMMIT after it find that the server had ended the transaction, which stood still
-    for too long?"""
-    return isinstance(error, HookFailed) or isinstance(getattr(error, "orig", error), IdleInTransactionSessionTimeout)
+def may_be_the_jobs_doing(error: BaseException) -> bool:
+    """Is it an error that its hook or its row may cause each time? The hook raised, the server ended the transaction
+    because that stood still, which only the COMMIT after the hook may find, or it says that there was a conflict."""
+    cause = getattr(error, "orig", error)
+    return isinstance(cause, HookFailed | IdleInTransactionSessionTimeout) or was_in_conflict(cause)

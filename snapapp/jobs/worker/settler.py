@@ -22,11 +22,11 @@ from snapapp.jobs.model import (
 )
 from snapapp.jobs.retry import pause_after
 from snapapp.jobs.rows import settle
-from snapapp.jobs.rows.database import Db, is_away, waited_in_vain
+from snapapp.jobs.rows.database import Db, is_away, waited_in_vain, was_in_conflict
 from snapapp.jobs.worker.parts import WorkerParts
 
 _AT_MOST = 1000  # jobs in one statement
-_FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 1.0  # seconds before a locked row is tried again
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 1.0  # seconds before a row that is locked or in conflict is tried again
 
 
 class _Part(NamedTuple):
@@ -122,12 +122,13 @@ class Settler:
         self._since = None
 
     def _parts_after_error(self, error: Exception, part: _Part) -> list[_Part]:
-        """Returns what to try instead of the failed part. A row that PostgreSQL refuses, or whose lock it waited for in
-        vain, must not hold up the others, so a batch is halved until that row is alone."""
+        """Returns what to try instead of the failed part. A row that PostgreSQL refuses, whose lock it waited for in
+        vain, or that was in conflict with others, must not hold up the others, so a batch is halved until that row is
+        alone. If it still is in conflict after the longest pause, it is refused."""
         if len(part.batch) > 1:
             middle = len(part.batch) // 2
             return [part._replace(batch=part.batch[middle:]), part._replace(batch=part.batch[:middle])]
-        if waited_in_vain(error):
+        if waited_in_vain(error) or (was_in_conflict(error) and part.pause < _LONGEST_PAUSE):
             self._set_aside(part.batch, part)
             return []
         [one] = part.batch

@@ -218,6 +218,8 @@ def test_a_result_that_postgresql_refuses_is_said_on_the_row(url: str, db: Db, s
         ("55000", "ObjectNotInPrerequisiteState"),
         ("54000", "ProgramLimitExceeded"),
         ("42501", "InsufficientPrivilege"),
+        ("40001", "SerializationFailure"),
+        ("40P01", "DeadlockDetected"),
     ],
 )
 def test_a_row_that_raises_an_error_of_the_system_is_told_from_a_server_that_is_away(
@@ -232,6 +234,19 @@ def test_a_row_that_raises_an_error_of_the_system_is_told_from_a_server_that_is_
         assert until_status(db, bad, "FAILED").last_error == f"its result could not be stored: {name}"
         assert f"{name}) not this" in until_status(db, stored, "FAILED").last_error
         all_others_end(db)
+
+
+def test_a_deadlock_charges_no_attempt(url: str, db: Db, stage: Stage) -> None:
+    """It may end well the next time."""
+    db.execute("CREATE SEQUENCE tries")  # a rollback leaves it as it is
+    refuse(db, "snap_processing_job", "NEW.status = 'COMPLETED' AND nextval('tries') < 3", "40P01")
+    stage.registry.processor("plain")(lambda job: None)
+    stage.registry.processor("stored", commit=lambda db, job, result: None)(lambda job: None)
+    with working(url, stage.registry):
+        for kind in ("plain", "stored"):
+            db.execute("SELECT setval('tries', 1, false)")
+            ended = until_status(db, put(db, kind, max_attempts=1), "COMPLETED", "FAILED")
+            assert (ended.status, ended.errors) == ("COMPLETED", [])
 
 
 def test_an_error_that_postgresql_refuses_is_said_in_other_words(url: str, db: Db, stage: Stage) -> None:
@@ -352,6 +367,24 @@ def test_a_job_that_nobody_can_claim_stops_no_other_and_runs_when_it_can_be(
         assert row(db, bad).status == "PENDING"
         db.execute("ALTER TABLE snap_processing_job DROP CONSTRAINT nobody")
         until_status(db, bad, "COMPLETED")
+
+
+def test_a_job_whose_every_claim_is_a_conflict_stops_no_other(url: str, db: Db, stage: Stage) -> None:
+    """Each claim waited for a server that was there."""
+    refuse(
+        db,
+        "snap_processing_job",
+        "NEW.kind = 'bad' AND (NEW.claimed_by <> 'worker' OR NEW.status = 'RETRY_WAIT')",
+        "40001",
+    )
+    stage.registry.processor("bad")(lambda job: None)
+    bad = make_job(db, kind="bad", priority=5)
+    lost = make_job(db, "RUNNING", kind="bad", locked_at=ago(minutes=5), lock_expires_at=ago(minutes=4))
+    free = make_job(db, "RUNNING", kind="noop", locked_at=ago(minutes=5), lock_expires_at=ago(minutes=4))
+    with working(url, stage.registry):
+        all_others_end(db)
+        until_status(db, free, "COMPLETED")
+        assert (row(db, bad).status, row(db, lost).status) == ("PENDING", "RUNNING")
 
 
 @pytest.mark.at_length  # one such job stops no other, in every run
