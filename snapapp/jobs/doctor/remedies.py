@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import timedelta
+from time import sleep
 
 import psycopg
 from psycopg import sql
@@ -20,6 +21,7 @@ from snapapp.jobs.rows.roster import Counts, Member
 from snapapp.jobs.worker.leases.recovery import Recovery
 
 _PATIENCE = timedelta(minutes=10)  # a vacuum of a large table may take that long
+_BY_SILENCE = {Act.CLEAR_ROSTER, Act.RECOVER}
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +41,10 @@ def mend(url: str, findings: Iterable[Finding], facts: Facts, by: Actor) -> list
     with connect(url, name="snapapp doctor", statement_timeout=_PATIENCE, prepared_statements=False) as db:
         for (name, check), count in Counter((finding.id, finding.check) for finding in curable).items():
             audit.write(db, by, "doctor.fix", f"finding {name}", detail={"check": check, "findings": count})
+        if not _BY_SILENCE.isdisjoint(remedy.act for remedy in wanted):
+            # As a worker does when it starts: after a step of the database's clock, or a restart of the server, all
+            # workers look silent and all leases ended until the next beats.
+            sleep((facts.jobs.beat_every + timedelta(seconds=1)).total_seconds())
         return [_try_remedy(db, remedy, check, facts) for remedy, check in wanted.items()]
 
 
@@ -60,7 +66,7 @@ def _apply(db: psycopg.Connection[Row], remedy: Remedy, facts: Facts) -> str:
         case Act.CLEAR_ROSTER:
             return _clear_roster(db, facts)
         case Act.RECOVER:
-            return _recover(db, facts)
+            return _recover(db)
 
 
 def _clear_roster(db: psycopg.Connection[Row], facts: Facts) -> str:
@@ -68,7 +74,7 @@ def _clear_roster(db: psycopg.Connection[Row], facts: Facts) -> str:
     removed after ten leases."""
     before = {*_roster(db)}
     recovery = Recovery(facts.jobs, _visitor(), Database(lambda: db), Counts(), Events())
-    taken = recovery.recover_neighbours()
+    taken = recovery.recover_neighbours(judges_silence=True)
     gone = len(before - {*_roster(db)})
     return f"Took {counted(gone, 'worker', 'workers')} off the roster, and {counted(taken, 'job', 'jobs')} back."
 
@@ -77,12 +83,11 @@ def _roster(db: psycopg.Connection[Row]) -> Iterator[str]:
     return (worker for (worker,) in db.execute("SELECT id FROM job_worker").fetchall())
 
 
-def _recover(db: psycopg.Connection[Row], facts: Facts) -> str:
-    """Takes back the jobs whose leases ended. After a restart of the server every lease looks old, so the workers first
-    get the time of one beat to renew theirs."""
-    taken = leases.recover(db, settled_for=facts.jobs.beat_every + timedelta(seconds=1))
+def _recover(db: psycopg.Connection[Row]) -> str:
+    """Takes back the jobs whose leases ended."""
+    taken = leases.recover(db)
     if not taken:
-        return "Took no job back: others did so meanwhile, or the server has just started."
+        return "Took no job back: others did so meanwhile, or their holders have renewed their leases."
     jobs = counted(len(taken), "job back whose lease had ended; it runs", "jobs back whose leases had ended; they run")
     return f"Took {jobs} again."
 

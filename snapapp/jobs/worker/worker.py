@@ -388,7 +388,8 @@ class Worker:
             self._parts.complain("recall what jobs cost", error)
 
     def recover_neighbours(self) -> int:
-        recovered = self._recovery.recover_neighbours()
+        # Who is silent is judged by `recover`, after one beat: if the database's clock was just set, all look silent.
+        recovered = self._recovery.recover_neighbours(judges_silence=False)
         if recovered:
             self._claimer.suspects_wait = True
         return recovered

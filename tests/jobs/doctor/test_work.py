@@ -2,7 +2,7 @@
 
 import subprocess
 import sys
-from dataclasses import replace
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 
 import psycopg
@@ -13,8 +13,9 @@ from snapapp.jobs.doctor import Severity, work
 from snapapp.jobs.os import processes
 from snapapp.jobs.process.runtime import Runtime
 from snapapp.jobs.registry import Registry
+from snapapp.jobs.rows import leases
 from snapapp.jobs.rows.database import Row
-from tests.factory import Db, ago, make_job, row, scalar, statuses
+from tests.factory import Db, ago, lease, make_job, row, scalar, statuses
 from tests.jobs.doctor.examining import BY, declare, enlist, examine, facts, ids, member, the, until_found
 from tests.jobs.working import quick_settings, until, working
 
@@ -169,13 +170,26 @@ def test_stuck_jobs_are_taken_back(url: str, db: Db) -> None:
     assert ids(examine(url, "stuck")) == ["STUCK"]
 
 
-def test_no_job_is_taken_back_from_holders_that_a_fresh_server_has_not_heard_yet(url: str, db: Db) -> None:
-    """FC10: they get one beat; here one is longer than the server has been up."""
-    stuck = make_job(db, "RUNNING", lock_expires_at=ago(minutes=3))
-    patient = quick_settings(url, beat_every=timedelta(days=1), lease_for=timedelta(days=4))
-    [deed] = doctor.mend(url, examine(url, "stuck"), replace(facts(url), jobs=patient), BY)
-    assert deed.said == "Took no job back: others did so meanwhile, or the server has just started."
-    assert row(db, stuck).status == "RUNNING"
+def test_after_a_step_of_the_databases_clock_the_living_are_given_one_beat(url: str, db: Db) -> None:
+    """FB1, FC10: as after a restart of the server, all look dead until then."""
+    dead, living = member("dead"), member("living")
+    lost, held = (make_job(db, "RUNNING", claimed_by=one.id, lock_expires_at=ago(hours=1)) for one in (dead, living))
+    for one in (dead, living):
+        enlist(db, one)
+    db.execute("UPDATE job_worker SET beat_at = now() - interval '1 day', expires_at = now() - interval '1 day'")
+    findings = examine(url, "workers", "stuck")
+    assert {"WORKER_OVERDUE", "QUEUE_STUCK_JOBS"} <= {*ids(findings)}
+    with ThreadPoolExecutor() as beside:
+        deeds = beside.submit(doctor.mend, url, findings, facts(url), BY)
+        until(lambda: scalar(db, "SELECT count(*) FROM job_audit"))
+        enlist(db, living)
+        leases.beat(db, [lease(db, held)], [None], timedelta(hours=1))
+        assert [deed.said for deed in deeds.result()] == [
+            "Took 1 worker off the roster, and 0 jobs back.",
+            "Took 1 job back whose lease had ended; it runs again.",
+        ]
+    assert db.execute("SELECT id FROM job_worker").fetchall() == [("living",)]
+    assert (row(db, lost).status, row(db, held).status) == ("RETRY_WAIT", "RUNNING")
 
 
 def test_a_paused_queue_is_told_with_its_reason_and_stays_paused(url: str, db: Db) -> None:

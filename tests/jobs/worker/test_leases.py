@@ -150,6 +150,21 @@ def test_when_the_clock_of_the_database_is_set_the_living_keep_their_jobs(
         assert until_status(db, job_id, "COMPLETED").attempt_count == 1
 
 
+def test_a_worker_that_starts_after_a_step_of_the_databases_clock_takes_nobody_for_dead(
+    url: str, db: Db, registry: Registry
+) -> None:
+    """Before its first beat it cannot know of the step."""
+    registry.processor("noop")(lambda job: None)
+    roster.beat(db, member("living"), Report(), lives_for=timedelta(seconds=1))
+    db.execute(AN_HOUR_ON)
+    with working(url, registry, recover_every=timedelta(hours=1)) as (worker, _):
+        job_id = enqueue(db, "noop")
+        assert job_id
+        until_status(db, job_id, "COMPLETED")
+        assert scalar(db, "SELECT count(*) FROM job_worker WHERE id = 'living'") == 1
+        until(lambda: worker.recover() or not scalar(db, "SELECT count(*) FROM job_worker WHERE id = 'living'"))
+
+
 def test_at_its_end_a_jobs_lease_is_not_extended_any_more(url: str, db: Db, registry: Registry) -> None:
     """W24, R29: those of others are."""
     gate, short_gate = Gate(), Gate()

@@ -44,9 +44,9 @@ class Recovery:
         self._prune_surplus_at = monotonic()
         self._is_closed = threading.Event()
 
-    def recover_neighbours(self, *, caller: Caller = _NO_WORKER, judges_silence: bool = True) -> int:
-        """Takes back the jobs of workers on this machine whose process is gone, without waiting for their leases, and
-        takes those off the roster that were silent for ten leases."""
+    def recover_neighbours(self, *, caller: Caller = _NO_WORKER, judges_silence: bool) -> int:
+        """Takes back the jobs of workers on this machine whose process is gone, without waiting for their leases. If it
+        `judges_silence`, it takes those off the roster that were silent for ten leases."""
         overdue = 10 * self._settings.lease_for
         with self._database.connection() as db:
             others = roster.others(db, self._member.machine, besides=self._member.id, overdue=overdue, caller=caller)
@@ -60,7 +60,7 @@ class Recovery:
             return self.recover_neighbours(judges_silence=False)
         settled_for = self._settings.beat_every + timedelta(seconds=1)
         caller = _NO_WORKER if silence is None else Caller(self._member.id, silence + self._settings.beat_every)
-        recovered = self.recover_neighbours(caller=caller)
+        recovered = self.recover_neighbours(caller=caller, judges_silence=True)
         with self._database.connection() as db:
             job_ids = leases_rows.recover(db, settled_for=settled_for, refused=self._report_refused, caller=caller)
         self._report_recovered(job_ids, "lease ended")
