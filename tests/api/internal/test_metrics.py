@@ -159,6 +159,17 @@ def test_without_the_database_the_rest_is_still_told(server: Postgres, url: str,
         until(lambda: "snapapp_workers" in scraped(client).names())
 
 
+def test_a_database_that_takes_no_writes_is_up_and_its_numbers_are_told(url: str, db: Db, tmp_path: Path) -> None:
+    """Other alerts say what that stops: no worker beats."""
+    make_job(db, queue="mail")
+    db.execute(f"ALTER DATABASE {db.info.dbname} SET default_transaction_read_only = on")
+    with served(url, tmp_path, worker_enabled=False) as client:
+        assert client.get("/actuator/health").json()["components"]["database"]["status"] == "DOWN"
+        found = scraped(client)
+    assert found.value("snapapp_database_up") == 1
+    assert found.samples["snapapp_queue_waiting_jobs", frozenset({("queue", "mail")})] == 1
+
+
 # --- /internal/observability ------------------------------------------------------------------------------------
 
 

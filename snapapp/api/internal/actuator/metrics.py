@@ -74,12 +74,12 @@ async def prometheus(counted: Counted, checks: Asked) -> Response:
     """The metrics for Prometheus. Numbers from the database are up to 15 s old, and left out while it cannot be
     reached."""
     database = await checks.database()
-    if database.is_up:
+    if database.can_be_read:
         # At once: where requests hold every connection each waits 5 s for one, and Prometheus no longer than 10.
         depth, backups = await asyncio.gather(
             asyncio.to_thread(counted.depth.look), asyncio.to_thread(counted.backups.look)
         )
     else:
         depth, backups = None, None
-    text = render(counted.families(depth, backups, is_database_up=database.is_up))
+    text = render(counted.families(depth, backups, is_database_up=database.can_be_read))
     return Response(text, media_type=CONTENT_TYPE, headers={"Cache-Control": "no-store"})
