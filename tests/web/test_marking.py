@@ -3,6 +3,7 @@
 import json
 import random
 import re
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,31 @@ from tests.web.operating import another, at, brete, go, mark_at, moments, named,
 from tests.web.test_first_minute import PATIENCE, introduce
 
 __all__ = ["brete", "page"]
+
+
+def test_a_computer_whose_clock_is_a_day_off_marks_by_the_servers_time(
+    browser: Browser, site: Server, brete: Path, db: Db
+) -> None:
+    with opened(browser, site.home, timezone_id="UTC") as (page, complaints):
+        filmed, said = page.locator("#filmed"), page.locator("#filmed-source")
+        ready(page, brete, filmed="")
+        for off, words in (
+            (1, "This computer's clock is 24 hours ahead."),
+            (-1, "This computer's clock is 24 hours behind."),
+        ):
+            now = datetime.now(UTC)
+            page.clock.install(time=now + timedelta(days=off))
+            page.reload()
+            expect(page.locator("#mark")).to_be_enabled()
+            expect(said).to_contain_text(words)
+            filmed.fill(f"{now + timedelta(hours=12):%Y-%m-%dT%H:%M:%S}")
+            expect(said).to_have_text(f"That has not been yet. {words}")
+            filmed.fill(f"{now - timedelta(minutes=1):%Y-%m-%dT%H:%M:%S}")
+            expect(said).to_have_text(f"as you said. {words}")
+            mark_at(page, 1.2 + 0.4 * off)
+            expect(moments(page)).to_have_count(1 if off > 0 else 2)
+        assert scalar(db, "SELECT count(*) FROM snap WHERE filmed_at BETWEEN now() - interval '1 hour' AND now()") == 2
+    assert complaints == []
 
 
 def test_a_name_is_filed_at_the_moment_that_it_was_typed_for_and_at_no_other(page: Page, brete: Path, db: Db) -> None:

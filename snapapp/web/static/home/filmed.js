@@ -1,7 +1,7 @@
 // When a video was filmed: as the file states it, or as somebody entered it in this browser.
 
-import { flawOfFilmed } from "/static/parts/moment.js";
-import { at, markInvalid, put } from "/static/parts/page.js";
+import { flawOfClock, flawOfFilmed } from "/static/parts/moment.js";
+import { at, markInvalid, put, serverTime } from "/static/parts/page.js";
 import { player } from "/static/home/player.js";
 import { browser } from "/static/parts/remembered.js";
 import { asLocal, t } from "/static/parts/words.js";
@@ -18,11 +18,15 @@ export function showFilmed() {
   const found = video?.videoProbe?.filmedAt;
   const from = said ?? found;
   flaw = "";
-  at("filmed").max = asLocal(new Date());
+  at("filmed").max = asLocal(serverTime());
   at("filmed").value = from ? asLocal(new Date(from)) : "";
   const source = said ? AS_SAID : found ? t("as the file says: correct it if the camera's clock was wrong") : t("the file does not say: enter it before you mark");
-  put(at("filmed-source"), source);
+  saySource(source);
   at("filmed").removeAttribute("aria-invalid");
+}
+
+function saySource(source) {
+  put(at("filmed-source"), [source, flawOfClock()].filter(Boolean).join(". "));
 }
 
 at("filmed").addEventListener("change", () => {
@@ -35,7 +39,7 @@ at("filmed").addEventListener("change", () => {
   if (flaw) return;
   if (at("filmed").value) {
     browser.set(`filmed:${video.videoId}`, new Date(at("filmed").value).toISOString());
-    return put(at("filmed-source"), AS_SAID); // a value that is set while it is typed takes the focus from the year
+    return saySource(AS_SAID); // a value that is set while it is typed takes the focus from the year
   }
   browser.forget(`filmed:${video.videoId}`);
   showFilmed();

@@ -1,7 +1,7 @@
 // The page at /snaps/{id}: a moment's evidence, its record, and its public link.
 
-import { at, client, copied, local, make, markInvalid, pause, put } from "/static/parts/page.js";
-import { flawOfFilmed, isNamed, labelOf, momentOf, nameOf, stateOf } from "/static/parts/moment.js";
+import { at, client, copied, local, make, markInvalid, pause, put, serverTime } from "/static/parts/page.js";
+import { flawOfClock, flawOfFilmed, isNamed, labelOf, momentOf, nameOf, stateOf } from "/static/parts/moment.js";
 import { pictureOf } from "/static/parts/qr.js";
 import { mayChange, operator, signedIn, signIn } from "/static/parts/signed-in.js";
 import { asLocal, clock, exactly, inFull, number, t, told, when } from "/static/parts/words.js";
@@ -125,10 +125,10 @@ function openFilmed() {
   at("correct-filmed").hidden = false;
   at("filmed").value = shown.dataFilmagem ? asLocal(new Date(shown.dataFilmagem)) : "";
   unchanged = at("filmed").value;
-  at("filmed").max = asLocal(new Date());
+  at("filmed").max = asLocal(serverTime());
   at("corrected-by").value ||= operator()?.nickname ?? "";
   at("corrected-by").readOnly = signedIn() !== null;
-  put(at("filmed-said"), "");
+  put(at("filmed-said"), flawOfClock());
   at("filmed").focus();
 }
 
@@ -227,7 +227,7 @@ function saidOfLink(before) {
 function flawOfEnd(day) {
   // years of five digits cannot be parsed
   if (at("expires").validity.badInput || (shownLink && !day) || (day && Number.isNaN(endOf(day).getTime()))) return t("Enter a day.");
-  return day && endOf(day) < new Date() ? t("That day is over.") : "";
+  return day && endOf(day) < serverTime() ? t("That day is over.") : "";
 }
 
 async function shared(asking, words) {

@@ -1,6 +1,7 @@
 // A moment in words, for all pages that show moments.
 
-import { t, told } from "/static/parts/words.js";
+import { serverTime } from "/static/parts/page.js";
+import { t, timespan, told } from "/static/parts/words.js";
 
 export const isNamed = (snap) => snap.subject.id !== snap.snapId;
 export const nameOf = (snap) => (isNamed(snap) ? snap.subject.id : t("not described yet"));
@@ -9,8 +10,18 @@ export const momentOf = (snap) => snap.resolvedStartSeconds ?? snap.startSeconds
 /** What is wrong with the time in the input; empty if nothing is. Half a time has an empty value, as none has. */
 export function flawOfFilmed({ validity }) {
   if (validity.badInput || validity.valueMissing) return t("Enter a day and a time.");
-  if (validity.rangeOverflow) return t("That has not been yet, by this computer's clock.");
+  if (validity.rangeOverflow) return [t("That has not been yet."), flawOfClock()].filter(Boolean).join(" ");
   return validity.rangeUnderflow ? t("That is before there were such cameras.") : "";
+}
+
+const CLOSE = 5 * 60_000; // ms; no filming time that a person enters is more exact
+
+/** Whether whoever reads a time off this computer enters a wrong one, in words; empty if not. */
+export function flawOfClock() {
+  const off = Date.now() - serverTime();
+  if (Math.abs(off) < CLOSE) return "";
+  const by = { time: timespan(Math.abs(off)) };
+  return off > 0 ? t("This computer's clock is {time} ahead.", by) : t("This computer's clock is {time} behind.", by);
 }
 
 const LABELS = { id: "Subject", observacoes: "Notes", brinco: "Ear tag", raca: "Breed", sexo: "Sex", peso_referencia: "Weight, kg", condicao_corporal: "Body condition", lote: "Lot", pasto: "Pasture" };

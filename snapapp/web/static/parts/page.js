@@ -76,11 +76,22 @@ export class Refused extends Error {
   }
 }
 
+let ahead = 0; // ms that the server's clock is ahead of this computer's, by the last answer
+
+/** The time by the server's clock: this computer's may be days off. */
+export const serverTime = () => new Date(Date.now() + ahead);
+
+function learnTime(answer) {
+  const said = Date.parse(answer.headers.get("Date"));
+  if (said) ahead = said - Date.now();
+}
+
 /** The functions that send requests, each with the given headers. */
 export function client(headers = () => ({})) {
   // a line may be dead without saying so: without a limit whoever waits for the answer would wait for ever
   async function send(path, options = {}) {
     const answer = await fetch(path, { signal: AbortSignal.timeout(WITHIN), ...options, headers: { ...options.headers, ...headers() }, cache: "no-store" });
+    learnTime(answer);
     if (answer.ok) return answer;
     if (answer.status === 401) dispatchEvent(new Event("signed-out")); // whatever was asked: one page lets sign in beside it
     throw new Refused(answer.status, await answer.json().catch(() => ({})));

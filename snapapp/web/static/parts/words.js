@@ -74,6 +74,12 @@ export const when = (text) => new Date(text).toLocaleString(locale, { dateStyle:
 export const exactly = (text) => new Date(text).toLocaleString(locale, { dateStyle: "medium", timeStyle: "medium" });
 /** A time for a datetime input, in the browser's time zone. */
 export const asLocal = (moment) => new Date(moment.getTime() - moment.getTimezoneOffset() * 60_000).toISOString().slice(0, 19);
+/** How long something is, in the largest unit of which it has two. */
+export function timespan(milliseconds) {
+  const minutes = milliseconds / 60_000;
+  const [unit, value] = minutes < 120 ? ["minute", minutes] : minutes < 2880 ? ["hour", minutes / 60] : ["day", minutes / 1440];
+  return Math.round(value).toLocaleString(locale, { style: "unit", unit, unitDisplay: "long" });
+}
 export function size(bytes) {
   const megabytes = bytes / 1024 / 1024;
   return megabytes < 1 ? `${Math.ceil(bytes / 1024)} kB` : `${number(megabytes, megabytes < 10 ? 1 : 0)} MB`;
