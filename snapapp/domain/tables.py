@@ -409,5 +409,6 @@ class Webhook(Base):
     secret: Mapped[str]
     events: Mapped[list[str]]
     is_active: Mapped[bool] = mapped_column(server_default=true())
+    paused_because: Mapped[str | None]
     created_at: Mapped[_Made]
     updated_at: Mapped[_Changed]

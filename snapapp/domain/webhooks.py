@@ -14,6 +14,7 @@ from snapapp.errors import Conflict, WebhookNotFound
 from snapapp.postgres.database import scope
 
 MOST = 20  # of a tenant
+_BY_HAND, _GONE = "It was paused by hand.", "Its receiver answered 410."
 
 
 class Event(StrEnum):
@@ -60,8 +61,8 @@ def change(
         hook.url = url
     if events is not None:
         hook.events = _distinct(events)
-    if is_active is not None:
-        hook.is_active = is_active
+    if is_active is not None and is_active is not hook.is_active:
+        hook.is_active, hook.paused_because = is_active, None if is_active else _BY_HAND
     db.flush()
     return hook
 
@@ -74,7 +75,7 @@ def remove(db: Session, tenant: str, webhook_id: int) -> None:
 def end(db: Session, tenant: str, webhook_id: int, url: str) -> None:
     """Pauses a webhook whose receiver at this URL wants no more; not one that was moved to another URL meanwhile."""
     its = update(Webhook).where(Webhook.tenant == tenant, Webhook.id == webhook_id, Webhook.url == url)
-    db.execute(its.values(is_active=False))
+    db.execute(its.values(is_active=False, paused_because=_GONE))
 
 
 def wanting(db: Session, tenant: str, event: str) -> Sequence[Webhook]:

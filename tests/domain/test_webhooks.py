@@ -27,11 +27,14 @@ def test_a_webhook_is_added_changed_and_removed(own: Session) -> None:
     own.expire_all()
     changed = webhooks.change(own, OWN, hook.id, is_active=False)
     assert (changed.url, len(changed.events), changed.is_active) == ("https://example.org/", 2, False)
+    assert changed.paused_because == "It was paused by hand."
     webhooks.change(own, OWN, hook.id, url="https://example.org/b", events=["snap.shared"])
     own.expire_all()
     moved = webhooks.read(own, OWN, hook.id)
     assert (moved.url, moved.events, moved.is_active) == ("https://example.org/b", ["snap.shared"], False)
     assert moved.secret == secret
+    woken = webhooks.change(own, OWN, hook.id, is_active=True)
+    assert (woken.is_active, woken.paused_because) == (True, None)
     webhooks.remove(own, OWN, hook.id)
     with pytest.raises(WebhookNotFound):
         webhooks.remove(own, OWN, hook.id)

@@ -297,7 +297,9 @@ def test_a_receiver_that_is_gone_is_called_no_more(
     assert "so the webhook is not active any more" in says
     with scope(connection, TENANT) as own:
         [hook] = webhooks.every(own, TENANT)
-        assert [each.is_active for each in webhooks.every(own, TENANT)] == [False]
+        assert (hook.is_active, hook.paused_because) == (False, "Its receiver answered 410.")
+        webhooks.change(own, TENANT, hook.id, is_active=False)
+        assert hook.paused_because == "Its receiver answered 410.", "it was paused already"
         webhooks.change(own, TENANT, hook.id, is_active=True)
         webhooks.end(own, TENANT, hook.id, "http://127.0.0.1/before")
         assert webhooks.wanting(own, TENANT, "snap.completed") == [hook]

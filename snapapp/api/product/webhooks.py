@@ -43,7 +43,10 @@ class WebhookShown(Shown):
     id: int = Field(examples=[7])
     url: str
     events: list[str]
-    is_active: bool = Field(description="Whether it is called; false after its receiver has answered 410, too.")
+    is_active: bool = Field(description="Whether it is called.")
+    paused_because: str | None = Field(
+        description="Why it is not called: its receiver answered 410, or it was paused by hand."
+    )
     created_at: datetime
 
 

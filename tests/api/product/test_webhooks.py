@@ -24,6 +24,7 @@ def test_a_secret_is_shown_once(client: TestClient) -> None:
     assert client.get(HOOKS).json() == {"items": [made]}
     changed = client.patch(f"{HOOKS}/{made['id']}", json={"isActive": False})
     assert secret not in changed.text + client.get(HOOKS).text
+    assert (made["pausedBecause"], changed.json()["pausedBecause"]) == (None, "It was paused by hand.")
 
 
 def test_the_first_share_is_told_and_the_next_is_the_same_link(client: TestClient, db: Db) -> None:
