@@ -3,6 +3,7 @@ personal link gives a cookie of the same kind."""
 
 from datetime import UTC, datetime
 from typing import Annotated
+from urllib.parse import urlsplit
 
 from fastapi import Request, Response
 from pydantic import Field, StringConstraints
@@ -85,10 +86,18 @@ def remember(
         max_age=int(cookies.LASTS.total_seconds()),
         httponly=True,
         samesite="lax",
-        secure=request.url.scheme == "https",
+        secure=_is_encrypted(request, monolith.settings.public_base_url),
         path="/",
     )
     response.headers["Cache-Control"] = "no-store"
+
+
+def _is_encrypted(request: Request, public: str | None) -> bool:
+    """Whether the browser speaks TLS. Not every proxy says so: then the public address does, where the request came to
+    it, or to this machine, as a proxy asks that keeps the name to itself."""
+    base = urlsplit(public or "")
+    at_proxy = request.url.hostname in (base.hostname, "localhost", "127.0.0.1")
+    return request.url.scheme == "https" or (base.scheme == "https" and at_proxy)
 
 
 @router.get("")

@@ -42,6 +42,23 @@ def test_behind_https_the_cookie_stays_there(client: TestClient) -> None:
     assert "Secure" in safe.post("/v2/session", json={"token": "dev-default-token"}).headers["Set-Cookie"]
 
 
+@pytest.mark.parametrize(
+    ("base_url", "asked_at", "is_secure"),
+    [
+        ("https://snaps.example", "http://snaps.example", True),
+        ("https://snaps.example", "http://127.0.0.1:8000", True),
+        ("https://snaps.example", "http://192.168.1.5:8000", False),  # a browser of the farm, beside the proxy
+        ("http://snaps.example", "http://snaps.example", False),
+    ],
+)
+def test_the_cookie_stays_behind_a_proxy_that_does_not_say_https(
+    url: str, tmp_path: Path, base_url: str, asked_at: str, is_secure: bool
+) -> None:
+    with served(url, tmp_path, worker_enabled=False, public_base_url=base_url) as client:
+        answer = client.post(f"{asked_at}/v2/session", json={"token": "dev-default-token"})
+        assert ("Secure" in answer.headers["Set-Cookie"]) is is_secure
+
+
 @pytest.mark.parametrize("token", ["wrong", " ", "dev-default-token ", "\u00e7", "x" * 500])
 def test_a_wrong_token_opens_nothing(client: TestClient, token: str) -> None:
     answer = client.post("/v2/session", json={"token": token})
