@@ -241,6 +241,42 @@ def test_what_the_template_asks_is_judged_as_it_is_typed_and_by_the_server(
     assert [said for said in complaints if not re.search("400|404|412", said)] == []
 
 
+HIDDEN = """(hidden) => {
+    Object.defineProperty(document, "hidden", { value: hidden, configurable: true });
+    document.dispatchEvent(new Event("visibilitychange"));
+}"""
+
+
+def test_a_moment_that_somebody_else_deletes_leaves_the_list(
+    browser: Browser, site: Server, brete: Path, db: Db
+) -> None:
+    """At once, or when the page is looked at again; what is typed of it stays."""
+    with opened(browser, site.home) as (page, complaints):
+        ready(page, brete)
+        for seconds in (0.4, 1.2, 2):
+            mark_at(page, seconds)
+        for each in range(3):
+            expect(moments(page).nth(each).locator(".state")).to_contain_text("clip", timeout=PATIENCE)
+        page.get_by_label("Subject").fill("BR-3")
+
+        def delete(seconds: float) -> None:
+            snap = scalar(db, "SELECT id::text FROM snap WHERE start_seconds = %s", seconds)
+            assert page.request.delete(f"{site.home}v2/snaps/{snap}").ok
+
+        delete(0.4)
+        expect(moments(page)).to_have_count(2)
+        delete(2)
+        expect(moments(page)).to_have_count(1)
+        expect(page.locator("#describe-said")).to_contain_text("somebody else has deleted this moment")
+        page.get_by_label("Subject").fill("BR-30")
+        expect(page.get_by_label("Subject")).to_have_value("BR-30")
+        page.evaluate(HIDDEN, True)
+        delete(1.2)
+        page.evaluate(HIDDEN, False)
+        expect(moments(page)).to_have_count(0)
+    assert [said for said in complaints if "404" not in said] == []
+
+
 def other_name(db: Db, name: str, *, at: float) -> None:
     """Somebody else corrects a moment meanwhile."""
     db.execute(

@@ -20,13 +20,13 @@ from snapapp.api.http.routers import Router
 from snapapp.api.http.schema import Shown
 from snapapp.api.http.streams import STREAMS_MAX, EventStream, StreamClient, Watcher, described, event, refuse
 from snapapp.api.http.tenancy import Claimed, Code, code_of
-from snapapp.domain.kinds import SNAP
+from snapapp.domain.kinds import FORGET, SNAP
 from snapapp.domain.tables import SnapStatus
 from snapapp.errors import NotFound, Unauthorized, error_for_client
 from snapapp.jobs.model import Status
 from snapapp.jobs.rows.database import Db
 from snapapp.jobs.rows.people import views
-from snapapp.jobs.rows.people.changes import Interest, News, Tail, What
+from snapapp.jobs.rows.people.changes import Change, Interest, News, Tail, What
 from snapapp.jobs.rows.people.views import JobSummary
 
 router = Router(prefix="/v2", tags=["events"])
@@ -39,15 +39,16 @@ _log = logging.getLogger(__name__)
 
 # REMOVED is not among them: when a finished job is deleted, its snap does not change.
 _NAMES = {
-    What.ADDED: "snap.created",
-    What.CLAIMED: "snap.started",
-    What.PROGRESS: "snap.progress",
-    What.STOPPING: "snap.stopping",
-    What.RETRIED: "snap.retried",
-    What.WAITING: "snap.waiting",
-    What.COMPLETED: "snap.completed",
-    What.FAILED: "snap.failed",
-    What.CANCELLED: "snap.cancelled",
+    (SNAP, What.ADDED): "snap.created",
+    (SNAP, What.CLAIMED): "snap.started",
+    (SNAP, What.PROGRESS): "snap.progress",
+    (SNAP, What.STOPPING): "snap.stopping",
+    (SNAP, What.RETRIED): "snap.retried",
+    (SNAP, What.WAITING): "snap.waiting",
+    (SNAP, What.COMPLETED): "snap.completed",
+    (SNAP, What.FAILED): "snap.failed",
+    (SNAP, What.CANCELLED): "snap.cancelled",
+    (FORGET, What.ADDED): "snap.deleted",
 }
 
 
@@ -65,26 +66,33 @@ class SnapNews(Shown):
     error: str | None
 
 
+class SnapGone(Shown):
+    """A snap that was deleted, or hidden because it was shared."""
+
+    snap_id: UUID
+
+
 class SnapEvents:
     """The events for a tenant: the state of its snaps, without the workers."""
 
     def told(self, db: Db, news: News) -> bytes:
-        changes = [change for change in news.changes if change.what in _NAMES]
+        changes = [change for change in news.changes if (change.job.kind, change.what) in _NAMES]
         owners = views.snaps(db, [change.job.id for change in changes]) if changes else {}
-        events = [
-            event(_NAMES[change.what], _news(change.job, owners[change.job.id]).model_dump_json(by_alias=True))
-            for change in changes
-            if change.job.id in owners
-        ]
+        events = [_told(change, owners[change.job.id]) for change in changes if change.job.id in owners]
         if news.skipped:
             events.append(event("stream.skipped", "{}"))  # without the number, which would count other tenants' changes
         return b"".join(events)
 
     def snapshot(self, db: Db, tail: Tail) -> bytes:
-        jobs = tail.jobs[:_SNAPSHOT]
+        jobs = [job for job in tail.jobs if job.kind == SNAP][:_SNAPSHOT]
         owners = views.snaps(db, [job.id for job in jobs])
         lines = [_news(job, owners[job.id]).model_dump_json(by_alias=True) for job in jobs if job.id in owners]
         return event("snapshot", f'{{"items":[{",".join(lines)}]}}')
+
+
+def _told(change: Change, snap_id: UUID) -> bytes:
+    of = SnapGone(snap_id=snap_id) if change.job.kind == FORGET else _news(change.job, snap_id)
+    return event(_NAMES[change.job.kind, change.what], of.model_dump_json(by_alias=True))
 
 
 def _news(job: JobSummary, snap_id: UUID) -> SnapNews:
@@ -113,8 +121,9 @@ _STATES = {
 
 _EVENTS = described(
     "`snapshot` first, with the newest snaps, then `snap.created`, `snap.started`, `snap.progress`, `snap.stopping`, "
-    "`snap.retried`, `snap.waiting`, `snap.completed`, `snap.failed` and `snap.cancelled`; `stream.skipped` when more "
-    "came and went than a look sees; `database.away` and `database.back`, after which comes another `snapshot`.",
+    "`snap.retried`, `snap.waiting`, `snap.completed`, `snap.failed`, `snap.cancelled` and `snap.deleted`; "
+    "`stream.skipped` when more came and went than a look sees; `database.away` and `database.back`, after which comes "
+    "another `snapshot`.",
     'event: snap.completed\ndata: {"snapId":"…","status":"COMPLETED"}\n\n',
 )
 _RESPONSES = _EVENTS | may_be(_503=f"{OF_ONE_MAX} streams of the tenant are open, or {STREAMS_MAX} in all.")
@@ -132,7 +141,10 @@ async def listen(request: Request, monolith: MonolithDep, claim: Claimed, code: 
     if leaving.is_set() or listeners.is_full or theirs >= OF_ONE_MAX:
         refuse(leaving)
     return _TenantStream(
-        listeners, StreamClient(Interest(kind=SNAP, tenant=code)), leaving, lambda: code_of(monolith, claim)
+        listeners,
+        StreamClient(Interest(frozenset({SNAP, FORGET}), tenant=code)),
+        leaving,
+        lambda: code_of(monolith, claim),
     )
 
 

@@ -166,7 +166,7 @@ def test_rows_that_come_into_sight_by_pruning_are_old_and_no_news(db: Db, monkey
 
 def test_only_what_matches_is_told(db: Db) -> None:
     tails = {
-        "kind": Tail(Interest(kind="a")),
+        "kind": Tail(Interest(kinds=frozenset({"a"}))),
         "queue": Tail(Interest(queue="q")),
         "tenant": Tail(Interest(tenant="t")),
     }
@@ -182,7 +182,7 @@ def test_only_what_matches_is_told(db: Db) -> None:
 
 
 def test_a_rare_kind_is_found_among_many(db: Db) -> None:
-    watching = Tail(Interest(kind="rare"))
+    watching = Tail(Interest(kinds=frozenset({"rare"})))
     watching.look(db)
     rare = make_job(db, kind="rare")
     enqueue_many(db, [{"kind": "frequent"}] * (2 * tail.NEWEST))
@@ -267,7 +267,7 @@ def test_a_look_reads_few_rows_however_many_there_are(db: Db) -> None:
         " SELECT 'old', 'COMPLETED', now() FROM generate_series(1, 30000)"
     )
     make_jobs(db, 20, status="RUNNING")
-    for interest in (Interest(), Interest(kind="old"), Interest(ids=frozenset({1, 2}))):
+    for interest in (Interest(), Interest(kinds=frozenset({"old"})), Interest(ids=frozenset({1, 2}))):
         watching = Tail(interest)
         watching.look(db)
         assert blocks(db, watching) < 2000

@@ -115,4 +115,5 @@ async def stream(
     leaving = request.app.state.shutdown.begun
     if watcher.is_full or leaving.is_set():
         refuse(leaving)
-    return EventStream(watcher, StreamClient(Interest(kind, queue, tenant, frozenset(id))), leaving)
+    kinds = frozenset([] if kind is None else [kind])
+    return EventStream(watcher, StreamClient(Interest(kinds, queue, tenant, frozenset(id))), leaving)

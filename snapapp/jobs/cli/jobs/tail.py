@@ -55,7 +55,9 @@ def _interest(arguments: Namespace) -> Interest:
         arguments.error("name jobs by their ids, or by kind, queue and tenant")
     if len(ids) > IDS_MAX:
         arguments.error(f"at most {IDS_MAX} jobs can be named")
-    return Interest(arguments.kind, arguments.queue, arguments.tenant, ids)
+    return Interest(
+        frozenset([] if arguments.kind is None else [arguments.kind]), arguments.queue, arguments.tenant, ids
+    )
 
 
 def _require(watching: Tail) -> None:

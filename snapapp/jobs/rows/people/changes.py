@@ -38,9 +38,9 @@ class What(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Interest:
-    """Which jobs to watch. None: any. If ids are given, only these jobs, whatever the other fields say."""
+    """Which jobs to watch. None, or no kinds: any. If ids are given, only these jobs, whatever the other fields say."""
 
-    kind: str | None = None
+    kinds: frozenset[str] = frozenset()
     queue: str | None = None
     tenant: str | None = None
     ids: frozenset[int] = frozenset()
@@ -148,14 +148,14 @@ WITH newest AS MATERIALIZED (
      WHERE status = 'RUNNING' ORDER BY id DESC LIMIT %(running)s
 ), matching AS MATERIALIZED (
     SELECT id, version FROM newest
-     WHERE (%(kind)s::text IS NULL OR kind = %(kind)s) AND (%(queue)s::text IS NULL OR queue = %(queue)s)
+     WHERE (%(kinds)s::text[] IS NULL OR kind = ANY (%(kinds)s)) AND (%(queue)s::text IS NULL OR queue = %(queue)s)
        AND (%(tenant)s::text IS NULL OR tenant = %(tenant)s)
      ORDER BY id DESC LIMIT %(newest)s
 ), sight AS (
     SELECT id, version FROM matching
   UNION
     SELECT id, version FROM running
-     WHERE (%(kind)s::text IS NULL OR kind = %(kind)s) AND (%(queue)s::text IS NULL OR queue = %(queue)s)
+     WHERE (%(kinds)s::text[] IS NULL OR kind = ANY (%(kinds)s)) AND (%(queue)s::text IS NULL OR queue = %(queue)s)
        AND (%(tenant)s::text IS NULL OR tenant = %(tenant)s)
   UNION
     SELECT id, xmin::text FROM snap_processing_job WHERE id = ANY (%(watched)s::bigint[])
@@ -222,10 +222,10 @@ class Tail:
 
     def _parameters(self) -> dict[str, Any]:
         interest = self.interest
-        is_open = interest.kind is None and interest.queue is None and interest.tenant is None
+        is_open = not interest.kinds and interest.queue is None and interest.tenant is None
         by_id = bool(interest.ids)  # then no other job is in sight
         return {
-            "kind": interest.kind,
+            "kinds": list(interest.kinds) or None,
             "queue": interest.queue,
             "tenant": interest.tenant,
             "window": 0 if by_id else NEWEST if is_open else WINDOW,

@@ -379,6 +379,8 @@ async function store(moment, body) {
   moment.snap = await answer.json();
 }
 
+const DELETED = t("Not saved: somebody else has deleted this moment. What you typed stays here to be copied.");
+
 /** Shows the server's complaints at the fields they are about. */
 async function explain(moment, error) {
   const left = [];
@@ -390,7 +392,7 @@ async function explain(moment, error) {
   inputs().find((each) => each.getAttribute("aria-invalid"))?.focus();
   const ours = {
     401: t("Not saved: sign in again, at the top of this page, and save once more."),
-    404: t("Not saved: somebody else has deleted this moment. What you typed stays here to be copied."),
+    404: DELETED,
   };
   const words = ours[error.status] ?? told(error.message);
   put(at("describe-said"), left.length || !error.details?.length ? words : "");
@@ -418,6 +420,15 @@ export const isShown = (moment) => target === moment;
 
 /** The text that was typed for a moment and is not saved. */
 export const unsaved = (moment) => [...moment.typed].filter(([key, value]) => value && value !== moment.known?.get(key)).map(([, value]) => value).join(", ");
+
+/** Closes the form of a moment that somebody has deleted elsewhere, unless what is typed there would be lost. */
+export function loseTarget(snapId) {
+  if (target?.snap?.snapId !== snapId) return;
+  keepTyped();
+  target.removed = true;
+  if (unsaved(target)) put(at("describe-said"), DELETED);
+  else close();
+}
 
 export function forgetTarget(snapId) {
   if (target?.snap?.snapId !== snapId) return;

@@ -1,7 +1,7 @@
 // The moments of the video in the player: a list, newest first, and the timeline. Each shows its state and its actions.
 
 import { arrange, at, client, isAgreed, local, make, pause, put } from "/static/parts/page.js";
-import { describe, describeSnap, forgetTarget, isShown, learnName, unsaved } from "/static/home/marking.js";
+import { describe, describeSnap, forgetTarget, isShown, learnName, loseTarget, unsaved } from "/static/home/marking.js";
 import { isNamed, momentOf, nameOf, stateOf } from "/static/parts/moment.js";
 import { player } from "/static/home/player.js";
 import { submit, unanswered } from "/static/home/sending.js";
@@ -142,7 +142,7 @@ async function refresh(id) {
 }
 
 function forget(id) {
-  forgetTarget(id);
+  loseTarget(id);
   if (entryOf(id)) offset = Math.max(0, offset - 1); // the older ones have moved up by one
   entries = entries.filter((each) => snapOf(each)?.snapId !== id);
   paint();
@@ -155,6 +155,7 @@ export function listen() {
   for (const name of ["created", "started", "progress", "retried", "waiting", "completed", "failed", "cancelled"]) {
     listening.addEventListener(`snap.${name}`, (event) => heard(JSON.parse(event.data)));
   }
+  listening.addEventListener("snap.deleted", (event) => forget(JSON.parse(event.data).snapId));
   listening.addEventListener("error", () => {
     if (listening?.readyState !== EventSource.CLOSED) return;
     listening = null; // refused, as by a proxy whose server restarts; `follow` still asks
@@ -162,11 +163,14 @@ export function listen() {
   });
 }
 
-/** Learns of the moments that were marked elsewhere while nothing was heard. */
+/** Learns of the moments that were marked or deleted elsewhere while nothing was heard. */
 async function catchUp() {
   const mine = shown;
-  const { items } = await read(0).catch(() => ({ items: [] }));
-  if (mine === shown) for (const snap of items) learn(snap);
+  const found = await read(0).catch(() => null);
+  if (!found || mine !== shown) return;
+  for (const snap of found.items) learn(snap);
+  const since = found.page.hasMore ? found.items.at(-1).createdAt : "";
+  for (const { snap } of entries) if (snap?.createdAt > since && !found.items.some((each) => each.snapId === snap.snapId)) void refresh(snap.snapId);
 }
 
 function heard(news) {
@@ -323,6 +327,7 @@ async function remove(snap) {
   put(at("delete-title"), t("Delete {name} at {at}?", { name: nameOf(snap), at: clock(momentOf(snap)) }));
   if (!(await isAgreed(at("delete")))) return;
   await change(`/v2/snaps/${snap.snapId}`, undefined, { method: "DELETE" });
+  forgetTarget(snap.snapId);
   forget(snap.snapId);
 }
 
