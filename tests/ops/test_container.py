@@ -24,6 +24,10 @@ SECRETS = dict(re.findall(r"--from-literal=(SNAPAPP_\w+)=(\S+)", README))
 PARTS = ["snapapp-migrate", "snapapp-api", "snapapp-worker"]
 
 
+def test_memory_is_given_back_as_in_the_systemd_units() -> None:
+    assert "MALLOC_ARENA_MAX=2 \\\n" in RECIPE[RECIPE.index("\nENV ") :]
+
+
 def manifest(kind: str, name: str) -> dict[str, Any]:
     [found] = [each for each in MANIFESTS if (each["kind"], each["metadata"]["name"]) == (kind, name)]
     return found
