@@ -116,7 +116,6 @@ def _result_of(video: Video, first: Shown, making: Making, missing: int) -> Extr
     qualities = [frame.quality for frame in frames]
     width, height = making.scaler.size
     return Extracted(
-        probe=described(video, clockwise(first.frame.rotation)),
         resolved_start_seconds=making.schedule.start / SECOND,
         frames=frames,
         frame_count=len(frames),
@@ -134,4 +133,5 @@ def _result_of(video: Video, first: Shown, making: Making, missing: int) -> Extr
         damaged_packets=video.packets_damaged,
         artefacts=tuple(making.artefacts),
         settings=making.wanted,
+        probe=described(video, clockwise(first.frame.rotation)),  # last: it may read damage elsewhere
     )

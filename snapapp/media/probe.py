@@ -73,7 +73,10 @@ def probe(source: BinaryIO, limits: Limits | None = None) -> Probe:
 
 
 def described(video: Video, rotation: int) -> Probe:
-    return _description(video.container, video.kind, video.stream, rotation)
+    """Of a file that was cut off it states the duration that is there: beyond it nothing could be marked. To find that,
+    it may read the file's end."""
+    whole, there = _description(video.container, video.kind, video.stream, rotation), duration_there(video)
+    return replace(whole, duration_seconds=there / SECOND) if there and there > 0 else whole
 
 
 def clockwise(counterclockwise: float) -> int:
@@ -82,16 +85,13 @@ def clockwise(counterclockwise: float) -> int:
 
 
 def _describe_decoded(video: Video) -> Probe:
-    """Describes the video after decoding one frame, which proves that it can be decoded and has the rotation. Of a file
-    that was cut off it states the duration that is there: beyond it nothing could be marked."""
+    """Describes the video after decoding one frame, which proves that it can be decoded and has the rotation."""
     try:
         with in_words(video.reading):
             first = next(frames_from(video, 0, 0))
-            there = duration_there(video)
+            return described(video, clockwise(first.frame.rotation))
     except Unusable as problem:
         return _description(video.container, video.kind, video.stream, problem=problem)
-    whole = described(video, clockwise(first.frame.rotation))
-    return replace(whole, duration_seconds=there / SECOND) if there and there > 0 else whole
 
 
 def _description(

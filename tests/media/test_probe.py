@@ -147,8 +147,10 @@ def test_when_it_was_filmed_is_what_the_camera_wrote(tmp_path: Path, said: dict[
 
 
 @pytest.mark.parametrize("kind", ["mkv", "webm_vp9", "webm_vp8", "faststart"])
-def test_of_a_video_that_was_cut_off_the_duration_that_is_there_is_stated(video: Video, kind: str) -> None:
-    """What its header promises cannot be marked."""
+def test_of_a_video_that_was_cut_off_the_duration_that_is_there_is_stated(
+    video: Video, tmp_path: Path, kind: str
+) -> None:
+    """What its header promises cannot be marked. A moment's own probe says the same."""
     data = video(kind).read_bytes()
     whole = media.probe(io.BytesIO(data)).duration_seconds
     cut = data[: len(data) * 2 // 3]
@@ -157,5 +159,7 @@ def test_of_a_video_that_was_cut_off_the_duration_that_is_there_is_stated(video:
     assert there
     assert there < 0.8 * whole
     assert media.still(io.BytesIO(cut), there - 0.001)
+    made = media.extract(io.BytesIO(cut), make_wanted(0.2, duration_seconds=0.4), Folder(tmp_path))
+    assert (made.probe.duration_seconds, made.damaged_packets) == (there, 0)
     with pytest.raises(media.PastTheEnd):
         media.still(io.BytesIO(cut), there + 0.3)
