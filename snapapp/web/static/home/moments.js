@@ -90,9 +90,12 @@ export function hear(marked) {
 
 const isOf = ({ wanted }, { snap }) => snap?.nickname === wanted.nickname && snap.startSeconds === wanted.startSeconds;
 
-/** Whether an entry is the snap of a mark whose answer has not come yet, which events or a list may tell of earlier.
- *  The mark's card then stands for both. `others` are equal snaps from before the mark. */
-const isAnothers = (entry) => !entry.marked && entries.some(({ marked, snap, others }) => marked && !snap && isOf(marked, entry) && !others.includes(entry));
+/** The entries that have a card. The snap of a mark whose answer has not come yet, which events or a list may tell of
+ *  earlier, has none: the mark's card stands for both. `others` are equal snaps from before the mark. */
+function seen() {
+  const open = entries.filter(({ marked, snap }) => marked && !snap);
+  return entries.filter((entry) => entry.marked || !open.some(({ marked, others }) => isOf(marked, entry) && !others.includes(entry)));
+}
 
 function learn(snap) {
   if (snap.videoId !== shown) return;
@@ -197,7 +200,7 @@ function paint() {
 }
 
 function draw() {
-  const visible = entries.filter((entry) => !isAnothers(entry));
+  const visible = seen();
   arrange(at("moments"), visible.map((entry) => (entry.card ??= card(entry)).item));
   for (const entry of visible) fill(entry);
   at("no-moments").hidden = visible.length > 0 || !shown;

@@ -23,7 +23,8 @@ export function put(element, text) {
 
 /** Makes these the children, in this order. Those that stay are not moved, so that they keep the focus. */
 export function arrange(parent, children) {
-  for (const old of [...parent.children]) if (!children.includes(old)) old.remove();
+  const kept = new Set(children);
+  for (const old of [...parent.children]) if (!kept.has(old)) old.remove();
   children.forEach((child, place) => parent.children[place] !== child && parent.insertBefore(child, parent.children[place] ?? null));
 }
 
