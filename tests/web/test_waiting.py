@@ -196,6 +196,35 @@ def test_what_another_window_has_sent_is_one_card_here(page: Page, site: Server,
 
 
 @at_length
+def test_what_another_window_sends_or_drops_loses_no_typed_text_and_leaves_no_card_behind(
+    page: Page, site: Server, brete: Path, tmp_path: Path, db: Db
+) -> None:
+    """Also where another video is shown meanwhile: its card waited for the line for ever."""
+    ready(page, another(brete, tmp_path / "curral.mp4"))
+    ready(page, brete)
+    page.route("**/v2/snaps", lambda route: route.abort())
+    for seconds in (0.4, 1.2, 2):
+        go(page, seconds)
+        page.evaluate("document.activeElement.blur()")
+        page.keyboard.press("s")
+    expect(waiting(page)).to_have_count(3)
+    page.locator("#describe input").first.fill("BR-2")
+    page.keyboard.press("Escape")
+    expect(moments(page).first).to_contain_text("typed and not saved: BR-2")
+    page.locator("#videos button", has_text="curral.mp4").click()
+    expect(moments(page)).to_have_count(0)
+    page.get_by_role("button", name="Forget the moment at 0:01.20").click()
+    other = page.context.new_page()
+    other.goto(site.home)
+    expect(waiting(page)).to_have_count(0)
+    until(lambda: filed(db) == [0.4, 2])
+    page.locator("#videos button", has_text="brete.mp4").click()
+    expect(moments(page)).to_have_count(2)
+    expect(page.locator("#moments .state", has_text=SOME_FRAMES)).to_have_count(2, timeout=PATIENCE)
+    expect(moments(page).first).to_contain_text("typed and not saved: BR-2")
+
+
+@at_length
 def test_what_the_server_refuses_does_not_wait_and_what_is_forgotten_is_not_sent(
     page: Page, brete: Path, db: Db
 ) -> None:

@@ -4,7 +4,7 @@ import { arrange, at, client, isAgreed, local, make, pause, put } from "/static/
 import { describe, describeSnap, forgetTarget, isShown, learnName, loseTarget, unsaved } from "/static/home/marking.js";
 import { isNamed, momentOf, nameOf, stateOf } from "/static/parts/moment.js";
 import { player } from "/static/home/player.js";
-import { submit, unanswered } from "/static/home/sending.js";
+import { isFiled, submit, unanswered } from "/static/home/sending.js";
 import { mayChange, operator } from "/static/parts/signed-in.js";
 import * as waiting from "/static/home/waiting.js";
 import { clock, t, told } from "/static/parts/words.js";
@@ -262,7 +262,7 @@ function actionOf(label, act) {
 }
 
 function actionsOf(entry, snap) {
-  if (!snap) return entry.marked.error ? [[t("Send again"), () => submit(entry.marked)], [t("Forget it"), () => drop(entry)]] : [];
+  if (!snap) return entry.marked.error ? [[t("Send again"), () => submit(entry.marked)], [t("Forget it"), () => drop(entry.marked)]] : [];
   const open = snap.status === "COMPLETED" ? [[t("Open"), `/snaps/${snap.snapId}`]] : [];
   if (!mayChange(snap)) return open;
   const actions = [[isNamed(snap) ? t("Correct") : t("Describe"), () => describeEntry(entry)], ...open];
@@ -272,19 +272,21 @@ function actionsOf(entry, snap) {
   return actions;
 }
 
-const entryWaiting = (key) => entries.find((each) => each.marked?.key === key && !snapOf(each));
+// Its video may not be the one that is shown.
+const markOf = (key) => unanswered().find((each) => each.key === key);
 
 waiting.onForgotten((key) => {
-  const entry = entryWaiting(key);
-  if (entry) drop(entry);
+  const marked = markOf(key);
+  if (marked) drop(marked);
 });
 
-/** Handles a mark that another window has sent or dropped. A mark that this page is sending itself is left alone. */
+/** Handles a mark that another window has sent or dropped: what was typed for it here stays with it. A mark that this
+ *  page is sending itself is left alone. */
 waiting.onGone(async (key) => {
-  const entry = entryWaiting(key);
-  if (!entry?.marked.waits) return;
-  drop(entry);
-  await catchUp();
+  const marked = markOf(key);
+  if (!marked?.waits) return;
+  if (await isFiled(marked).catch(() => true)) hear(marked);
+  else drop(marked);
 });
 
 // also when another language is chosen, which loads the page anew
@@ -293,10 +295,10 @@ addEventListener("beforeunload", (event) => {
   if (marks.some((marked) => marked && !marked.removed && unsaved(marked))) event.preventDefault();
 });
 
-function drop(entry) {
-  waiting.forget(entry.marked.key);
-  entry.marked.removed = true;
-  entries = entries.filter((each) => each !== entry);
+function drop(marked) {
+  waiting.forget(marked.key);
+  marked.removed = true;
+  entries = entries.filter((each) => each.marked !== marked);
   paint();
 }
 

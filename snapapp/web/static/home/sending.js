@@ -27,10 +27,8 @@ export function submit(marked) {
   marked.sent = (async () => {
     try {
       if (waiting.isOthersTurn()) throw new Error("somebody else is signed in");
-      const answer = (await filedBefore(marked)) ?? (await file(marked));
-      marked.etag = answer.headers.get("ETag");
-      marked.snap = await answer.json();
-      onTheirWay.delete(marked.key);
+      const answer = (isKeyOld(marked) && (await filed(marked.wanted))) || (await file(marked));
+      await learn(marked, answer);
       waiting.forget(marked.key);
     } catch (error) {
       await fail(marked, error);
@@ -41,6 +39,21 @@ export function submit(marked) {
   return marked.sent;
 }
 
+async function learn(marked, answer) {
+  marked.etag = answer.headers.get("ETag");
+  marked.snap = await answer.json();
+  onTheirWay.delete(marked.key);
+}
+
+/** Learns of the snap of a mark that another window has sent; false if it was dropped there. */
+export async function isFiled(marked) {
+  const answer = await filed(marked.wanted);
+  if (answer) await learn(marked, answer);
+  return answer !== null;
+}
+
+const isKeyOld = ({ keptAt }) => Date.now() - keptAt >= KEY_HOLDS;
+
 const file = ({ key, wanted }) =>
   send("/v2/snaps", {
     method: "POST",
@@ -49,10 +62,8 @@ const file = ({ key, wanted }) =>
     signal: AbortSignal.timeout(MARKED_WITHIN),
   });
 
-/** The snap of a mark whose key the server may have forgotten, searched among the snaps of its video; null if there is
- *  none. */
-async function filedBefore({ keptAt, wanted: { videoId, nickname, startSeconds } }) {
-  if (Date.now() - keptAt < KEY_HOLDS) return null;
+/** The snap of a mark, searched among the snaps of its video; null if there is none. */
+async function filed({ videoId, nickname, startSeconds }) {
   for (let offset = 0, hasMore = true; hasMore; ) {
     const { items, page } = await ask(`/v2/videos/${videoId}/snaps?sortBy=createdAt&sortDir=desc&limit=50&offset=${offset}`);
     const found = items.find((each) => each.nickname === nickname && each.startSeconds === startSeconds);
