@@ -225,6 +225,35 @@ def test_what_another_window_sends_or_drops_loses_no_typed_text_and_leaves_no_ca
 
 
 @at_length
+def test_what_is_refused_where_its_video_is_not_shown_stands_there_until_it_is_forgotten(
+    page: Page, brete: Path, tmp_path: Path, db: Db
+) -> None:
+    """Two moments of a video that somebody deletes meanwhile: one was said not to be marked, and none was kept."""
+    ready(page, another(brete, tmp_path / "curral.mp4"))
+    ready(page, brete)
+    page.route("**/v2/snaps", lambda route: route.abort())
+    for seconds in (0.4, 1.2):
+        go(page, seconds)
+        page.evaluate("document.activeElement.blur()")
+        page.keyboard.press("s")
+    expect(waiting(page)).to_have_count(2)
+    db.execute("DELETE FROM video WHERE file_name = 'brete.mp4'")
+    page.unroute("**/v2/snaps")
+    page.reload()
+    refused = page.locator("#refused-list li")
+    expect(refused).to_have_text([re.compile(f"0:0{at} brete.mp4 · Ana .*Video not found") for at in ("0.40", "1.20")])
+    expect(page.locator("#waiting")).to_be_hidden()
+    assert violations(page) == []
+    assert page.evaluate(CONTRASTS) == []
+    page.reload()
+    expect(refused).to_have_count(2)
+    page.get_by_role("button", name="Forget the moment at 0:00.40").click()
+    page.get_by_role("button", name="Forget the moment at 0:01.20").click()
+    expect(page.locator("#refused")).to_be_hidden()
+    assert page.evaluate("localStorage.getItem('waiting')") is None
+
+
+@at_length
 def test_what_the_server_refuses_does_not_wait_and_what_is_forgotten_is_not_sent(
     page: Page, brete: Path, db: Db
 ) -> None:

@@ -2,6 +2,7 @@
 
 import { at, client, put } from "/static/parts/page.js";
 import { nameOfVideo } from "/static/home/library.js";
+import { player } from "/static/home/player.js";
 import * as waiting from "/static/home/waiting.js";
 import { clock, t, told } from "/static/parts/words.js";
 
@@ -82,7 +83,8 @@ async function fail(marked, error) {
   marked.error = error.message;
   marked.waits = !(await waiting.isRefused(error));
   if (marked.waits) waiting.hold(marked.key);
-  else waiting.forget(marked.key);
+  else if (player.video?.videoId === marked.video.videoId) waiting.forget(marked.key); // its card says so
+  else waiting.refuse(marked.key, error.message);
   const said = { at: clock(marked.seconds), reason: told(error.message) };
   if (error.status === 401) tell(t("The moment at {at} is kept here until you have signed in again, at the top of this page.", said));
   else if (marked.waits) tell(t("The moment at {at} is kept here until the line is back.", said));

@@ -2,10 +2,10 @@
 // is sent with the Idempotency-Key that it was marked with, so the server makes one snap of it however often it is
 // sent.
 
-import { at, client, make } from "/static/parts/page.js";
+import { arrange, at, client, make } from "/static/parts/page.js";
 import { browser } from "/static/parts/remembered.js";
 import { turnOf } from "/static/parts/signed-in.js";
-import { clock, t } from "/static/parts/words.js";
+import { clock, t, told } from "/static/parts/words.js";
 
 const KEPT = "waiting";
 const AGAIN_AFTER = 15_000; // ms until the next try, if the browser does not report that it is online
@@ -17,7 +17,7 @@ let tenant = browser.get("tenant"); // whose turn it was last; only their marks 
 let sendOne = async () => true;
 let sending = false;
 let timer = null;
-const lines = new Map(); // key -> element, which is reused so that it keeps the focus
+const lines = new Map(); // key and reason -> element, which is reused so that it keeps the focus
 const atOnce = new Set(); // keys of marks that are sent for the first time; they are shown only if that fails
 
 let unkept = []; // marks that the browser had no room for; they last as long as the page
@@ -28,6 +28,7 @@ const kept = () => JSON.parse(browser.get(KEPT) ?? "[]");
 const all = () => [...kept(), ...unkept];
 const isWaiting = (key) => all().some((each) => each.key === key);
 const ours = () => all().filter((each) => each.tenant === tenant);
+const unsent = () => ours().filter(({ refused }) => !refused);
 
 /** Stores the marks; returns whether the browser had room. */
 function store(marks) {
@@ -36,11 +37,12 @@ function store(marks) {
   return true;
 }
 
-export const isAnyWaiting = () => ours().length > 0;
+export const isAnyWaiting = () => unsent().length > 0;
 
-/** Keeps a mark, unless it is kept already. */
+/** Keeps a mark, unless it is kept already, and is not refused. */
 export function keep({ key, keptAt, wanted, seconds, video }, name) {
-  if (isWaiting(key)) return;
+  if (unsent().some((each) => each.key === key)) return;
+  forget(key);
   atOnce.add(key);
   const mark = { key, keptAt, tenant, wanted, seconds, videoId: video.videoId, name };
   if (!store([...kept(), mark])) unkept.push(mark);
@@ -50,6 +52,15 @@ export function keep({ key, keptAt, wanted, seconds, video }, name) {
 export function forget(key) {
   unkept = unkept.filter((each) => each.key !== key);
   if (isWaiting(key)) store(kept().filter((each) => each.key !== key));
+  atOnce.delete(key);
+  show();
+}
+
+/** Keeps a mark that the server has refused, with the reason, until it is forgotten or sent again by hand. */
+export function refuse(key, reason) {
+  const refused = (marks) => marks.map((each) => (each.key === key ? { ...each, refused: reason } : each));
+  unkept = refused(unkept);
+  store(refused(kept()));
   atOnce.delete(key);
   show();
 }
@@ -90,7 +101,7 @@ async function sendAll() {
   sending = true;
   try {
     // a mark may be dropped meanwhile
-    for (const mark of ours()) if (isWaiting(mark.key) && !(await sendOne(mark))) break;
+    for (const mark of unsent()) if (isWaiting(mark.key) && !(await sendOne(mark))) break;
   } finally {
     sending = false;
     later();
@@ -118,22 +129,29 @@ addEventListener("storage", ({ key, oldValue }) => {
 
 function show() {
   const held = ours().filter(({ key }) => !atOnce.has(key));
-  at("waiting").hidden = !held.length;
-  for (const [key, item] of lines) if (!held.some((each) => each.key === key)) item.remove();
-  for (const mark of held) {
-    if (!lines.has(mark.key)) lines.set(mark.key, line(mark));
-    if (!lines.get(mark.key).isConnected) at("waiting-list").append(lines.get(mark.key));
-  }
+  draw("waiting", held.filter(({ refused }) => !refused));
+  draw("refused", held.filter(({ refused }) => refused));
 }
 
-function line({ key, seconds, name, wanted }) {
+function draw(section, marks) {
+  at(section).hidden = !marks.length;
+  arrange(at(`${section}-list`), marks.map(lineOf));
+}
+
+function lineOf(mark) {
+  const name = `${mark.key} ${mark.refused ?? ""}`;
+  if (!lines.has(name)) lines.set(name, line(mark));
+  return lines.get(name);
+}
+
+function line({ key, seconds, name, wanted, refused = "" }) {
   const drop = make("button", { type: "button", className: "link-like", textContent: t("Forget it") });
   drop.setAttribute("aria-label", t("Forget the moment at {at} of {name}", { at: clock(seconds), name }));
   drop.addEventListener("click", () => {
     forget(key);
     hearForgotten(key);
   });
-  return make("li", {}, make("b", { textContent: clock(seconds) }), make("span", { textContent: ` ${name} · ${wanted.nickname} ` }), drop);
+  return make("li", {}, make("b", { textContent: clock(seconds) }), make("span", { textContent: ` ${name} · ${wanted.nickname} ${refused && `· ${told(refused)} `}` }), drop);
 }
 
 show();
