@@ -201,7 +201,7 @@ function paint() {
 
 function draw() {
   const visible = seen();
-  arrange(at("moments"), visible.map((entry) => (entry.card ??= card(entry)).item));
+  arrange(at("moments"), visible.map((entry) => (entry.card ??= card(entry)).item), at("mark"));
   for (const entry of visible) fill(entry);
   at("no-moments").hidden = visible.length > 0 || !shown;
   drawTimeline(visible);
@@ -215,6 +215,7 @@ function card(entry) {
     state: make("span", { className: "state" }),
     said: make("p", { className: "said-of" }),
     actions: make("div", { className: "does" }),
+    made: new Map(), // label -> button or link; one that is pressed or has the focus must stay the same element
   };
   const seek = make(
     "button",
@@ -247,11 +248,10 @@ function fill(entry) {
   const picture = snap?.thumbnailPath ?? snap?.posterPath;
   parts.picture.hidden = !picture;
   if (picture && !parts.picture.src) parts.picture.src = local(picture);
-  const wanted = actionsOf(entry, snap);
-  const key = wanted.map(([label]) => label).join() + (snap?.snapId ?? "");
-  if (parts.actions.dataset.key === key) return; // unchanged, so the buttons stay the same elements
-  parts.actions.dataset.key = key;
-  parts.actions.replaceChildren(...wanted.map(([label, act]) => actionOf(label, act)));
+  arrange(parts.actions, actionsOf(entry, snap).map(([label, act]) => {
+    if (!parts.made.has(label)) parts.made.set(label, actionOf(label, act));
+    return parts.made.get(label);
+  }));
 }
 
 function actionOf(label, act) {
@@ -261,14 +261,15 @@ function actionOf(label, act) {
   return button;
 }
 
+/** What can be done with an entry. Its snap may have changed when it is done. */
 function actionsOf(entry, snap) {
   if (!snap) return entry.marked.error ? [[t("Send again"), () => submit(entry.marked)], [t("Forget it"), () => drop(entry.marked)]] : [];
   const open = snap.status === "COMPLETED" ? [[t("Open"), `/snaps/${snap.snapId}`]] : [];
   if (!mayChange(snap)) return open;
   const actions = [[isNamed(snap) ? t("Correct") : t("Describe"), () => describeEntry(entry)], ...open];
-  if (snap.status === "FAILED") actions.push([t("Try again"), () => retry(entry, snap)]);
-  if (snap.status === "PENDING") actions.push([t("Cancel"), () => cancel(snap)]);
-  else actions.push([t("Delete"), () => remove(snap)]);
+  if (snap.status === "FAILED") actions.push([t("Try again"), () => retry(entry)]);
+  if (snap.status === "PENDING") actions.push([t("Cancel"), () => cancel(snapOf(entry))]);
+  else actions.push([t("Delete"), () => remove(snapOf(entry))]);
   return actions;
 }
 
@@ -319,9 +320,9 @@ export function describeNewest() {
   if (entry) void describeEntry(entry).catch((error) => say(told(error.message)));
 }
 
-async function retry(entry, snap) {
+async function retry(entry) {
   entry.isRetried = true;
-  learn(await change(`/v2/snaps/${snap.snapId}/retry`));
+  learn(await change(`/v2/snaps/${snapOf(entry).snapId}/retry`));
 }
 
 async function cancel(snap) {

@@ -1,6 +1,6 @@
 // Uploads files one after the other. Each has a progress bar, and can be paused, resumed and cancelled.
 
-import { at, make, put } from "/static/parts/page.js";
+import { arrange, at, make, put } from "/static/parts/page.js";
 import * as tus from "/static/home/tus.js";
 import { number, size, t, told } from "/static/parts/words.js";
 
@@ -61,8 +61,9 @@ function shown(name, bytes) {
 }
 
 function act(line, ...buttons) {
-  line.buttons.replaceChildren(
-    ...buttons.map(([words, press]) => {
+  arrange(
+    line.buttons,
+    buttons.map(([words, press]) => {
       const button = make("button", { type: "button", className: "link-like", textContent: words });
       button.addEventListener("click", press);
       return button;
@@ -72,7 +73,7 @@ function act(line, ...buttons) {
 
 function remove(line) {
   lines.splice(lines.indexOf(line), 1);
-  line.item.remove();
+  arrange(at("uploads"), lines.map(({ item }) => item), at("upload-file"));
 }
 
 function far(line, bytes) {

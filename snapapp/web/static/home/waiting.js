@@ -135,7 +135,7 @@ function show() {
 
 function draw(section, marks) {
   at(section).hidden = !marks.length;
-  arrange(at(`${section}-list`), marks.map(lineOf));
+  arrange(at(`${section}-list`), marks.map(lineOf), at("mark"));
 }
 
 function lineOf(mark) {

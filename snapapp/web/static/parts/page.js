@@ -21,11 +21,17 @@ export function put(element, text) {
   if (element.textContent !== text) element.textContent = text;
 }
 
-/** Makes these the children, in this order. Those that stay are not moved, so that they keep the focus. */
-export function arrange(parent, children) {
+/** Makes these the children, in this order. Those that stay are not moved, so that they keep the focus. Where the one
+ *  with the keyboard's focus goes, what takes its place gets it, or `otherwise` if none is left. */
+export function arrange(parent, children, otherwise = null) {
+  const focused = parent.querySelector(":focus-visible");
+  const at = [...parent.children].findIndex((each) => each.contains(focused));
   const kept = new Set(children);
   for (const old of [...parent.children]) if (!kept.has(old)) old.remove();
   children.forEach((child, place) => parent.children[place] !== child && parent.insertBefore(child, parent.children[place] ?? null));
+  if (!focused || focused.isConnected) return;
+  const next = parent.children[Math.min(at, children.length - 1)];
+  (next?.matches("button, a") ? next : (next?.querySelector("button, a") ?? otherwise))?.focus({ preventScroll: true });
 }
 
 /** Copies an element's text. Where the page may not (without https), the text is selected, and false returned. */
