@@ -140,8 +140,18 @@ async function refresh(id) {
   try {
     learn(await ask(`/v2/snaps/${id}`));
   } catch (error) {
-    if (error.status === 404) forget(id);
+    if (error.status === 404) gone(entryOf(id));
   }
+}
+
+/** Takes a moment that somebody else has deleted off the list, unless something is typed for it, to be copied. */
+function gone(entry) {
+  if (!entry) return;
+  const snap = snapOf(entry);
+  if (!entry.marked || !unsaved(entry.marked)) return forget(snap.snapId);
+  loseTarget(snap.snapId);
+  entry.snap = { ...snap, status: "FAILED", error: t("Somebody else has deleted this moment.") };
+  paint();
 }
 
 function forget(id) {
@@ -158,7 +168,7 @@ export function listen() {
   for (const name of ["created", "started", "progress", "retried", "waiting", "completed", "failed", "cancelled"]) {
     listening.addEventListener(`snap.${name}`, (event) => heard(JSON.parse(event.data)));
   }
-  listening.addEventListener("snap.deleted", (event) => forget(JSON.parse(event.data).snapId));
+  listening.addEventListener("snap.deleted", (event) => gone(entryOf(JSON.parse(event.data).snapId)));
   listening.addEventListener("error", () => {
     if (listening?.readyState !== EventSource.CLOSED) return;
     listening = null; // refused, as by a proxy whose server restarts; `follow` still asks
@@ -249,16 +259,22 @@ function fill(entry) {
   parts.picture.hidden = !picture;
   if (picture && !parts.picture.src) parts.picture.src = local(picture);
   arrange(parts.actions, actionsOf(entry, snap).map(([label, act]) => {
-    if (!parts.made.has(label)) parts.made.set(label, actionOf(label, act));
+    if (!parts.made.has(label)) parts.made.set(label, actionOf(label, act, entry));
     return parts.made.get(label);
   }));
 }
 
-function actionOf(label, act) {
+function actionOf(label, act, entry) {
   if (typeof act === "string") return make("a", { href: act, textContent: label });
   const button = make("button", { type: "button", className: "link-like", textContent: label });
-  button.addEventListener("click", () => Promise.resolve(act()).catch((error) => say(told(error.message))));
+  button.addEventListener("click", () => Promise.resolve(act()).catch((error) => explain(entry, error)));
   return button;
+}
+
+function explain(entry, error) {
+  const isGone = error.status === 404 && snapOf(entry);
+  say(isGone ? t("Somebody else has deleted this moment.") : told(error.message));
+  if (isGone) gone(entry);
 }
 
 /** What can be done with an entry. Its snap may have changed when it is done. */
@@ -332,7 +348,9 @@ async function cancel(snap) {
 async function remove(snap) {
   put(at("delete-title"), t("Delete {name} at {at}?", { name: nameOf(snap), at: clock(momentOf(snap)) }));
   if (!(await isAgreed(at("delete")))) return;
-  await change(`/v2/snaps/${snap.snapId}`, undefined, { method: "DELETE" });
+  await change(`/v2/snaps/${snap.snapId}`, undefined, { method: "DELETE" }).catch((error) => {
+    if (error.status !== 404) throw error; // somebody else was quicker
+  });
   forgetTarget(snap.snapId);
   forget(snap.snapId);
 }

@@ -233,6 +233,7 @@ export const PORTUGUESE = {
   "The token is right, but this browser keeps no cookies. Allow them for this address, and sign in again.": "O token está certo, mas este navegador não guarda cookies. Permita-os para este endereço e entre de novo.",
   "The moment at {at} is kept here until you have signed in again, at the top of this page.": "O momento em {at} fica guardado aqui até você entrar de novo, no alto desta página.",
   "The moment at {at} is kept here until the line is back.": "O momento em {at} fica guardado aqui até a conexão voltar.",
+  "Somebody else has deleted this moment.": "Outra pessoa excluiu este momento.",
   "Not marked": "Não marcados",
   "The server refused these moments: they are filed nowhere, and stand here until you forget them.": "O servidor recusou estes momentos: não estão registrados em lugar nenhum e ficam aqui até você descartá-los.",
   "Forget the moment at {at} of {name}": "Descartar o momento em {at} de {name}",
