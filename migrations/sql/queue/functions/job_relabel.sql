@@ -8,7 +8,9 @@ BEGIN
     IF NOT FOUND THEN
         RETURN false;  -- nothing to do, or another worker is doing it
     END IF;
-    IF change.looked_to < 0 THEN  -- we see the change, and so does every transaction that gets its id after us
+    -- We see the change, and so does every transaction that gets its id after us. An id that nobody has here yet came
+    -- with a dump of another server: it may take years until this one gets there.
+    IF change.looked_to < 0 OR change.changed_by >= pg_current_xact_id()::text::bigint THEN
         change.changed_by := pg_current_xact_id()::text::bigint - 1;
     END IF;
     IF change.looked_to <= 0 THEN

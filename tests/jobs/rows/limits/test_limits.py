@@ -143,6 +143,17 @@ def test_who_enqueues_before_a_limit_is_committed_is_looked_at_too(url: str, db:
 
 
 @both_servers
+def test_a_change_that_came_with_a_dump_of_a_busier_server_comes_to_an_end(db: Db) -> None:
+    """The transactions of that server have higher numbers: each beat labelled all jobs anew, until ours got there."""
+    job_id = make_job(db)
+    limit(db, "kind:test", 1)
+    db.execute("UPDATE job_rule_change SET looked_to = 0, changed_by = changed_by + 1000000")
+    scalar(db, "SELECT job_relabel()")
+    assert gates(db, job_id) == [("held", "")]
+    assert not scalar(db, "SELECT EXISTS (SELECT FROM job_rule_change)")
+
+
+@both_servers
 def test_a_job_whose_row_is_locked_is_labelled_when_it_is_free_and_nobody_waits_for_it(db: Db, other: Db) -> None:
     """A slow hook has its job's row locked: a worker that waited for it would claim nothing meanwhile."""
     locked, free = make_jobs(db, 2)
