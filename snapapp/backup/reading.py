@@ -11,6 +11,7 @@ import psycopg
 from psycopg import sql
 
 from snapapp.backup.errors import BackupError
+from snapapp.jobs.rows.database import open_connection
 
 Db = psycopg.Connection[tuple[Any, ...]]
 ROLE = "snapapp_backup"
@@ -52,7 +53,7 @@ SELECT set_config(name, '0', false) FROM pg_settings WHERE name IN (
 
 
 def connect(url: str) -> Db:
-    return psycopg.connect(url, autocommit=True, connect_timeout=10, application_name="snapapp backup")
+    return open_connection(url, settings={}, autocommit=True, connect_timeout=10, application_name="snapapp backup")
 
 
 @contextmanager

@@ -128,6 +128,16 @@ def test_a_limit_on_idle_transactions_does_not_end_a_long_dump(filled: str, db: 
     assert made(filled, media, place).manifest.tables["public.snap_processing_job"] == 3
 
 
+def test_a_backup_is_made_whatever_encoding_clients_are_given(
+    filled: str, db: Db, media: Local, place: Place, tmp_path: Path
+) -> None:
+    """With SQL_ASCII psycopg returns bytes for text."""
+    [name] = db.execute("SELECT quote_ident(current_database())").fetchone() or ("?",)
+    db.execute(f"ALTER DATABASE {name} SET client_encoding = sql_ascii")
+    assert made(filled, media, place).manifest.tables["public.snap_processing_job"] == 3
+    backup.drill(place, None, tmp_path)
+
+
 @pytest.fixture
 def key(tmp_path: Path) -> Path:
     if not shutil.which("age"):

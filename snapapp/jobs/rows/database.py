@@ -61,6 +61,7 @@ _ALWAYS = {
     "standard_conforming_strings": "on",
     "row_security": "on",
     "array_nulls": "on",
+    "extra_float_digits": "1",  # with fewer, numbers are rounded: the doctor saw a clock that was years ahead
     "timezone": "UTC",
     "idle_session_timeout": "0",  # a worker that listens is idle
     # The server's half of KEEPALIVE: when a network fails in silence, our old sessions would stay on the server for two

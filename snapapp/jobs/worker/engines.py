@@ -20,9 +20,7 @@ from snapapp.jobs.worker.connections import BEFORE_EACH_STATEMENT
 
 
 def hook_engine(settings: JobsSettings) -> Engine:
-    engine = _engine(settings, "hooks", settings.hooks, PREPARE_AFTER if settings.prepared_statements else None)
-    event.listen(engine, "do_connect", engine_connections({}))
-    return engine
+    return _engine(settings, "hooks", settings.hooks, PREPARE_AFTER if settings.prepared_statements else None)
 
 
 def job_engine(settings: JobsSettings) -> Engine:
@@ -46,6 +44,7 @@ def _engine(settings: JobsSettings, name: str, size: int, prepare_threshold: int
         connect_args={**KEEPALIVE, "application_name": f"snapapp {name}", "prepare_threshold": prepare_threshold},
         **options,
     )
+    event.listen(engine, "do_connect", engine_connections({}))
     event.listen(engine, "handle_error", leave_read_only_server)
     return engine
 

@@ -16,6 +16,7 @@ from psycopg import errors
 from psycopg.conninfo import conninfo_to_dict
 from psycopg.pq import DiagnosticField
 
+from snapapp.backup import reading
 from snapapp.jobs import cli, migrations
 from snapapp.jobs.doctor.examination import consulting
 from snapapp.jobs.process.runtime import Runtime
@@ -201,13 +202,14 @@ STRANGE = {
     "idle_session_timeout": "1min",
     "tcp_keepalives_idle": "7200",
     "timezone": "America/Sao_Paulo",
+    "extra_float_digits": "-5",
 }
 
 
 @pytest.mark.direct
 def test_sessions_depend_on_nothing_that_the_database_says(url: str, db: Db) -> None:
     """With repeatable read, claims went beyond a limit; dates and intervals in another style could not be read; a
-    backslash in a text of the migrations was none."""
+    backslash in a text of the migrations was none; the database's clock was hours away."""
     for name, value in STRANGE.items():
         statement = psycopg.sql.SQL("ALTER DATABASE {} SET {} = {}")
         db.execute(statement.format(psycopg.sql.Identifier(db.info.dbname), psycopg.sql.SQL(name), value))
@@ -220,7 +222,7 @@ def test_sessions_depend_on_nothing_that_the_database_says(url: str, db: Db) -> 
             r" length('\\'), current_setting('row_security'),"
             " current_setting('array_nulls'), current_setting('idle_session_timeout'),"
             # a session on a Unix socket always shows 0
-            " (SELECT reset_val FROM pg_settings WHERE name = 'tcp_keepalives_idle')"
+            " (SELECT reset_val FROM pg_settings WHERE name = 'tcp_keepalives_idle'), 1795803012.34567::float8"
         ).fetchall()
         seen.append((moment.tzname(), *rest))
 
@@ -229,7 +231,11 @@ def test_sessions_depend_on_nothing_that_the_database_says(url: str, db: Db) -> 
     with closing(connect(url, name="test")) as worker, runtime.transaction(running_job(db)) as hooks:
         look(worker)
         look(hooks)
+    with runtime.parts().lent().connect() as lent:
+        look(lent)
     runtime.close()
+    with reading.connected(url) as backup:
+        look(backup)
     with web_engine(url, Settings()) as engine, engine.connect() as web:
         look(web)
     with transaction(url) as command:
@@ -238,7 +244,7 @@ def test_sessions_depend_on_nothing_that_the_database_says(url: str, db: Db) -> 
         look(migration)
     with consulting(url) as doctor:
         look(doctor)
-    assert seen == 7 * [("UTC", timedelta(days=1), "read committed", 2, "on", "on", "0", "30")]
+    assert seen == 9 * [("UTC", timedelta(days=1), "read committed", 2, "on", "on", "0", "30", 1795803012.34567)]
 
 
 @contextmanager
