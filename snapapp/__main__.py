@@ -35,6 +35,8 @@ _THAT_LOOK = ("doctor", "check-deploy")  # exit with 2 where they cannot, so tha
 
 def main(arguments: Sequence[str] | None = None) -> int:
     words = _with_list(list(sys.argv[1:] if arguments is None else arguments))
+    if arguments is None and signal.getsignal(signal.SIGCHLD) is signal.SIG_IGN:
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # whoever began us ignores it: how children end would be lost
     _open_closed_streams()
     if isinstance(sys.stdout, TextIOWrapper):
         # a command must not fail because the terminal lacks a character

@@ -2,11 +2,13 @@
 
 import asyncio
 import os
+import signal
 import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from dataclasses import replace
 from datetime import timedelta
 from functools import partial
@@ -17,7 +19,7 @@ from fastapi import FastAPI
 
 from snapapp.jobs import Job, JobsSettings, Worker, enqueue, lifespan, process_hooks
 from snapapp.jobs.errors import CannotStart
-from snapapp.jobs.registry import Registry
+from snapapp.jobs.registry import ExecutorName, Processor, Registry
 from snapapp.jobs.rows.people import overviews
 from tests import ROOT
 from tests.factory import Db
@@ -91,6 +93,22 @@ def test_a_worker_starts_only_in_the_process_that_made_it(url: str, db: Db) -> N
     with os.fdopen(said) as answer:
         assert f"was made in process {os.getpid()} and would start in process {child}" in answer.read()
     assert db.execute("SELECT FROM job_worker_exit").fetchall() == []
+
+
+@pytest.mark.parametrize("executor", ["thread", "process", "command"])
+def test_where_nobody_learns_how_children_end_a_worker_that_needs_some_does_not_start(
+    url: str, executor: ExecutorName
+) -> None:
+    """Each child that ended took its slot with it, and its job stayed RUNNING."""
+    registry = Registry()
+    registry.add(Processor("any", print, executor=executor))
+    before = signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    try:
+        worker = Worker(url, registry=registry, **QUICK)
+        with nullcontext() if executor == "thread" else pytest.raises(CannotStart, match="ignores SIGCHLD"), worker:
+            pass
+    finally:
+        signal.signal(signal.SIGCHLD, before)
 
 
 def test_the_applications_log_says_why_a_worker_does_nothing(empty_url: str, caplog: pytest.LogCaptureFixture) -> None:

@@ -7,6 +7,7 @@ says which thread writes it.
 
 import logging
 import os
+import signal
 import threading
 from collections.abc import Mapping
 from datetime import timedelta
@@ -76,6 +77,7 @@ class Worker:
         self._executors = Executors(parts, self._settler, self._notes_database, self._on_free)
         local_executors = ("command",) if self.settings.compute else ("process", "command")
         apart = [kind for kind, executor in self._executors.executor_of.items() if executor in local_executors]
+        self._starts_children = bool(apart)
         self._admission = Admission(apart, parts.held_jobs, reserve_mb=self.settings.memory_free_min_mb)
         self._claimer = Claimer(parts, self._executors, self._admission, on_claimed=self._on_claimed)
         member = self_description.member(parts, self._executors)
@@ -127,6 +129,11 @@ class Worker:
             raise CannotStart(
                 f"worker {self.id} was made in process {self._made_in} and would start in process {os.getpid()}: "
                 "make the Worker in the process that runs it, after the fork"
+            )
+        if self._starts_children and signal.getsignal(signal.SIGCHLD) is signal.SIG_IGN:
+            raise CannotStart(
+                f"this process ignores SIGCHLD, so nobody could say how the children of worker {self.id} end: "
+                "type signal.signal(signal.SIGCHLD, signal.SIG_DFL) before it starts"
             )
 
     def stop(self, grace: timedelta | None = None, reason: str = "stopped") -> None:
