@@ -3,7 +3,7 @@ its read raises Changed."""
 
 import io
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -64,31 +64,34 @@ class S3(Storage):
             with source.open("rb") as file:
                 self.put(key, file)
             return
-        with _errors_as_ours(key):
-            obstore.put(self._store, key, source, chunk_size=_PART, max_concurrency=_PARTS_AT_ONCE)
+        try:
+            with self._errors_as_ours(key):
+                obstore.put(self._store, key, source, chunk_size=_PART, max_concurrency=_PARTS_AT_ONCE)
+        except NotStored as error:  # somebody, or a rule of the bucket, has ended the upload in parts
+            raise StorageAway(key, error.__cause__) from error
 
     def open(self, key: str) -> Reader:
         stored = self.stat(key)
         return Reader(_Ranges(self._store, stored), stored, block=_BLOCK)
 
     def stat(self, key: str) -> Stored:
-        with _errors_as_ours(keys.checked(key)):
+        with self._errors_as_ours(keys.checked(key)):
             return _stored(obstore.head(self._store, key))
 
     def listed(self, prefix: str = "") -> Iterator[Stored]:
         if prefix:
             keys.checked_prefix(prefix)
-        with _errors_as_ours(prefix):
+        with self._errors_as_ours(prefix):
             for page in obstore.list(self._store, prefix or None, chunk_size=_PAGE):
                 yield from map(_stored, page)
 
     def delete(self, key: str) -> None:
-        with _errors_as_ours(keys.checked(key)):
+        with self._errors_as_ours(keys.checked(key)):
             obstore.delete(self._store, key)
 
     def delete_prefix(self, prefix: str) -> int:
         below = [stored.key for stored in self.listed(keys.checked_prefix(prefix))]
-        with _errors_as_ours(prefix):
+        with self._errors_as_ours(prefix):
             for start in range(0, len(below), _PAGE):
                 obstore.delete(self._store, below[start : start + _PAGE])
         return len(below)
@@ -96,6 +99,9 @@ class S3(Storage):
     def _publish(self, whole_file: Path, key: str) -> None:
         self.put(key, whole_file)
         whole_file.unlink()
+
+    def _errors_as_ours(self, key: str) -> AbstractContextManager[None]:
+        return _errors_as_ours(self._store, key)
 
 
 class _Ranges(io.RawIOBase):
@@ -110,7 +116,7 @@ class _Ranges(io.RawIOBase):
         stop = min(self._at + len(target), self._stored.size)
         if stop <= self._at:
             return 0
-        with _errors_as_ours(self._stored.key):
+        with _errors_as_ours(self._store, self._stored.key):
             content = obstore.get(
                 self._store,
                 self._stored.key,
@@ -142,13 +148,23 @@ class _Ranges(io.RawIOBase):
 
 
 @contextmanager
-def _errors_as_ours(key: str) -> Iterator[None]:
+def _errors_as_ours(store: S3Store, key: str) -> Iterator[None]:
     try:
         yield
     except FileNotFoundError as error:
+        _require_bucket(store, key)
         raise NotStored(key) from error
     except PreconditionError as error:
         raise Changed(key) from error
+    except (BaseError, OSError) as error:
+        raise StorageAway(key, error) from error
+
+
+def _require_bucket(store: S3Store, key: str) -> None:
+    """Raises StorageAway where the bucket is gone: it answers for an object as if only that were missing, and a list
+    alone tells."""
+    try:
+        next(iter(obstore.list(store, key or None, chunk_size=1)), None)
     except (BaseError, OSError) as error:
         raise StorageAway(key, error) from error
 

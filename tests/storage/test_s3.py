@@ -2,7 +2,9 @@
 nobody sees."""
 
 import io
+import re
 import socket
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -14,6 +16,7 @@ import pytest
 from PIL import Image
 
 from snapapp.storage import Changed, NotStored, StorageAway
+from snapapp.storage.s3 import S3
 from tests.storage.conftest import Bucket
 
 KEY = "snaps/1/2/clip.mp4"
@@ -93,13 +96,39 @@ def test_a_prefix_keeps_two_houses_in_one_bucket_apart(bucket: Bucket, spool: Pa
     assert [stored.key for stored in bucket.storage(spool).listed()] == [f"theirs/{KEY}"]
 
 
-def test_a_bucket_that_is_not_there_is_an_error_and_not_an_empty_one(bucket: Bucket, spool: Path) -> None:
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda storage: storage.stat(KEY),
+        lambda storage: storage.exists(KEY),
+        lambda storage: storage.open(KEY),
+        lambda storage: storage.put(KEY, b"x"),
+        lambda storage: storage.put(KEY, io.BytesIO(bytes(9 * MB))),
+        lambda storage: storage.delete(KEY),
+        lambda storage: storage.delete_prefix("snaps/"),
+        lambda storage: list(storage.listed()),
+    ],
+    ids=["stat", "exists", "open", "put", "put in parts", "delete", "delete a prefix", "list"],
+)
+def test_a_bucket_that_is_gone_is_away_and_not_one_without_this_object(
+    ask: Callable[[S3], object], bucket: Bucket, spool: Path
+) -> None:
+    """It answered 404 as for a missing object, and each moment was FAILED: its video is no longer there, upload it
+    again."""
     bucket.name = "nobody-made-this-one"
+    with pytest.raises(StorageAway):
+        ask(bucket.storage(spool))
+
+
+def test_a_bucket_that_goes_while_an_object_is_read_is_away(bucket: Bucket, spool: Path) -> None:
     storage = bucket.storage(spool)
-    with pytest.raises((StorageAway, NotStored)):
-        storage.put(KEY, b"x")
-    with pytest.raises((StorageAway, NotStored)):
-        list(storage.listed())
+    storage.put(KEY, b"a" * 2 * MB)
+    with storage.open(KEY) as file:
+        file.read(10)
+        storage.delete(KEY)
+        httpx.delete(f"{bucket.endpoint}/{bucket.name}").raise_for_status()
+        with pytest.raises(StorageAway):
+            file.read()
 
 
 def test_an_endpoint_that_nobody_answers_is_said_so_and_the_upload_leaves_nothing(
@@ -117,6 +146,28 @@ def test_an_endpoint_that_nobody_answers_is_said_so_and_the_upload_leaves_nothin
         with pytest.raises(StorageAway):
             upload.finish()
     assert list(spool.iterdir()) == []
+
+
+class Ended(io.BytesIO):
+    """A source during whose third part somebody ends the upload."""
+
+    def __init__(self, bucket: Bucket) -> None:
+        super().__init__(bytes(24 * MB))
+        self._url = f"{bucket.endpoint}/{bucket.name}"
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        if self.tell() == 16 * MB:
+            [upload_id] = re.findall("<UploadId>(.*?)<", httpx.get(f"{self._url}?uploads").text)
+            httpx.delete(f"{self._url}/{KEY}", params={"uploadId": upload_id}).raise_for_status()
+        return super().read(size)
+
+
+def test_an_upload_in_parts_that_a_rule_of_the_bucket_ends_is_tried_again(bucket: Bucket, spool: Path) -> None:
+    """Its 404 was taken for that of the video, whose moment was FAILED at once."""
+    storage = bucket.storage(spool)
+    with pytest.raises(StorageAway):
+        storage.put(KEY, Ended(bucket))
+    assert not storage.exists(KEY)
 
 
 class Failing(io.BytesIO):
