@@ -184,7 +184,7 @@ def _add_doctor(commands: "_SubParsersAction[Parser]", typed: Sequence[str]) -> 
     if typed[:1] in (["doctor"], [ALL]):
         from snapapp.jobs.doctor import CHECKS
 
-        checks = (*CHECKS, "backups", "decoders", "data_disk", "compute")
+        checks = (*CHECKS, "backups", "decoders", "data_disk", "bucket", "compute")
         names = ", ".join(checks)
         doctor.add_argument("--only", type=_among(checks), default=(), metavar="CHECK,…", help=f"among {names}")
     doctor.add_argument("--fix", action="store_true", help="do what is safe: sweep, analyze, clear away dead workers")

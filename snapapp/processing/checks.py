@@ -6,9 +6,9 @@ from functools import lru_cache
 from snapapp.backup import check as backups
 from snapapp.jobs.doctor.finding import Check, Facts
 from snapapp.postgres import database, schema
-from snapapp.processing import compute_check, disk_check
+from snapapp.processing import bucket_check, compute_check, disk_check
 from snapapp.processing.decoder import check as decoders
-from snapapp.settings.table import Settings
+from snapapp.settings.table import Settings, StorageKind
 from snapapp.storage import room_of
 
 
@@ -31,5 +31,7 @@ def of(settings: Settings) -> Mapping[str, Check]:
         decoders.NAME: decoders.check,
         disk_check.NAME: lambda _: iter([disk_check.finding(room_of(settings))]),
     }
+    if settings.storage is StorageKind.S3:
+        product[bucket_check.NAME] = bucket_check.check_of(settings)
     cluster = {compute_check.NAME: compute_check.ComputeCheck(settings.compute)} if settings.compute else {}
     return (product if settings.has_product else {}) | cluster

@@ -1,6 +1,6 @@
 """What a child process does with a video: it opens the video, has a decoder process decode it, and stores the results.
 A failure that another attempt cannot mend (D8) becomes `Permanent`, in words for the person who marked the moment; a
-full disk is waited for; any other failure is tried again."""
+full disk and a storage that is away are waited for; any other failure is tried again."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,17 +11,19 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from snapapp import sources, storage
-from snapapp.errors import Invalid
+from snapapp.errors import Invalid, SnapError
 from snapapp.jobs import Job, Permanent, Snooze
 from snapapp.processing import child_settings
 from snapapp.processing.decoder.client import WORK, Decoders, Made, Refused
 from snapapp.processing.decoder.protocol import Garbled
 from snapapp.settings.table import Settings
-from snapapp.storage import NoRoom, NotStored, Storage, keys
+from snapapp.storage import NoRoom, NotStored, Storage, StorageAway, keys
 
 STILLS_MAX = 500  # of a video: some 100 MB, and more than somebody looks at who steps through it
-LOOK_FOR_ROOM_EVERY = timedelta(minutes=1)
-WAITS = {"note": "waits for room on the server's disk"}  # progress without a percentage: nothing is being done
+LOOK_EVERY = timedelta(minutes=1)  # for room, or for the storage
+# progress without a percentage: nothing is being done
+WAITS = {"note": "waits for room on the server's disk"}
+WAITS_FOR_STORAGE = {"note": "waits until the server can reach its files"}
 
 DECODERS = Decoders(WORK)  # shared by all jobs of this process
 
@@ -40,7 +42,7 @@ class MediaWork:
     def snap(self, job: Job) -> dict[str, Any]:
         """Makes the evidence of a snap, under a prefix that no other attempt writes to."""
         assert job.snap_id is not None
-        with waiting_for_room(job):
+        with waiting_for_storage(job):
             return self._evidence(job, keys.of_attempt(job.snap_id, job.lease_seq))
 
     def frames(self, job: Job) -> dict[str, Any]:
@@ -48,12 +50,12 @@ class MediaWork:
         return self._evidence(job, f"{job.payload['folder']}{job.lease_seq}/")
 
     def probe(self, job: Job) -> dict[str, Any]:
-        with waiting_for_room(job), self._decode("probe", job) as made:
+        with waiting_for_storage(job), self._decode("probe", job) as made:
             description: dict[str, Any] = made.told
             return description
 
     def preview(self, job: Job) -> None:
-        with waiting_for_room(job), self._decode("preview", job) as made:
+        with waiting_for_storage(job), self._decode("preview", job) as made:
             self.storage.put(job.payload["key"], made.content("preview.mp4"))
 
     def still(self, job: Job) -> None:
@@ -111,16 +113,25 @@ def marking_permanent_failures() -> Iterator[None]:
 
 
 @contextmanager
-def waiting_for_room(job: Job) -> Iterator[None]:
-    """Lets the job wait, for as long as it takes, until somebody has made room on the disk: no attempt counts."""
+def waiting_for_storage(job: Job) -> Iterator[None]:
+    """Lets the job wait, for as long as it takes, until there is room on the disk and the storage can be used: no
+    attempt counts. A bucket may be away for a weekend, for the reason that its key has expired."""
     try:
         yield
-    except (NoRoom, sources.SourceUnavailable) as error:
-        if isinstance(error, sources.SourceUnavailable) and error.reason is not sources.Reason.NO_ROOM:
+    except StorageAway as error:
+        raise _waiting(job, error, WAITS_FOR_STORAGE) from error
+    except NoRoom as error:
+        raise _waiting(job, error, WAITS) from error
+    except sources.SourceUnavailable as error:
+        if error.reason is not sources.Reason.NO_ROOM:
             raise
-        job.log(f"{error}: it waits until there is room")
-        job.update_progress(WAITS)
-        raise Snooze(LOOK_FOR_ROOM_EVERY) from error
+        raise _waiting(job, error, WAITS) from error
+
+
+def _waiting(job: Job, error: SnapError, note: dict[str, str]) -> Snooze:
+    job.log(f"{error}: it {note['note']}")
+    job.update_progress(note)
+    return Snooze(LOOK_EVERY)
 
 
 def evidence_of(made: Made, prefix: str) -> dict[str, Any]:

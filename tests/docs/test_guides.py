@@ -5,14 +5,14 @@ import re
 import pytest
 
 from snapapp.jobs.doctor import CHECKS
-from snapapp.processing import checks, compute_check
+from snapapp.processing import bucket_check, checks, compute_check
 from snapapp.settings.table import Settings
 from tests.docs import monitoring_page, troubleshooting_page
 from tests.docs.monitoring_page import LAYERS, Layer
 from tests.factory import Db
 
 QUERIES = [when for layer in LAYERS for when, _ in layer.look_when if when.startswith("SELECT")]
-ALL_CHECKS = {*CHECKS, *checks.of(Settings()), compute_check.NAME}
+ALL_CHECKS = {*CHECKS, *checks.of(Settings()), compute_check.NAME, bucket_check.NAME}
 
 
 def test_the_pages_are_what_the_code_says() -> None:

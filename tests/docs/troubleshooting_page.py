@@ -11,12 +11,12 @@ from typing import Any
 
 from snapapp.backup import judgement
 from snapapp.jobs.doctor import CHECKS, examination, fleet, held_up, server, tables, work
-from snapapp.processing import compute_check, disk_check
+from snapapp.processing import bucket_check, compute_check, disk_check
 from snapapp.processing.decoder import check
 from tests import ROOT
 
 PAGE = ROOT / "docs" / "operate" / "troubleshooting.md"
-MODULES = (server, tables, work, held_up, fleet, examination, judgement, check, compute_check, disk_check)
+MODULES = (server, tables, work, held_up, fleet, examination, judgement, check, compute_check, disk_check, bucket_check)
 _OR = "\0"  # between the keys of a table that a loop goes through
 
 # Which component each check looks at, in the order in which somebody looks who has been woken.
@@ -31,6 +31,7 @@ COMPONENTS = {
     "Backups": ("backups",),
     "Decoders": ("decoders",),
     "The disk of SNAPAPP_DATA_DIR": ("data_disk",),
+    "The bucket": ("bucket",),
     "The cluster": ("compute",),
     "The doctor itself": ("any",),
 }
@@ -40,6 +41,7 @@ _WITHOUT_A_CHECK = {
     "check": "decoders",
     "compute_check": "compute",
     "disk_check": "data_disk",
+    "bucket_check": "bucket",
 }
 _HEAD = """\
 # Troubleshooting

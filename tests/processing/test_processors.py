@@ -28,7 +28,7 @@ from snapapp.postgres.database import scope
 from snapapp.processing import ends, media_work, webhook_delivery
 from snapapp.processing.queue import QUEUE
 from snapapp.sources import Reason, SourceUnavailable
-from snapapp.storage import Local, NoRoom, keys
+from snapapp.storage import Local, NoRoom, StorageAway, keys
 from tests.domain.making import make_snap, subject
 from tests.factory import Db, scalar
 from tests.jobs.working import until, working
@@ -100,19 +100,24 @@ def test_a_busy_server_is_asked_again(connection: Connection, at_home: Path, rem
 
 
 @pytest.mark.parametrize(
-    "full", [NoRoom("The disk is full"), SourceUnavailable(Reason.NO_ROOM, "There is no room on our disk")]
+    ("failure", "note"),
+    [
+        (NoRoom("The disk is full"), media_work.WAITS),
+        (SourceUnavailable(Reason.NO_ROOM, "There is no room on our disk"), media_work.WAITS),
+        (StorageAway("snaps/1/2/clip.mp4", "503 Slow Down"), media_work.WAITS_FOR_STORAGE),
+    ],
 )
-def test_a_full_disk_is_waited_for_and_costs_no_attempt(
-    connection: Connection, at_home: Path, film: str, monkeypatch: pytest.MonkeyPatch, full: Exception
+def test_a_storage_that_is_full_or_away_is_waited_for_and_costs_no_attempt(
+    connection: Connection, at_home: Path, film: str, monkeypatch: pytest.MonkeyPatch, failure: Exception, note: object
 ) -> None:
     """It was FAILED after three attempts, within a minute."""
     with monkeypatch.context() as patch:
-        patch.setattr(Local, "put", Mock(side_effect=full))
+        patch.setattr(Local, "put", Mock(side_effect=failure))
         snap = marked(connection, film)
         assert run_due(connection) == ["snap.process: PENDING"]
     waiting = now(connection, snap).job
     assert waiting
-    assert (waiting.attempts, waiting.progress) == (0, media_work.WAITS)  # which its page shows in place of "queued"
+    assert (waiting.attempts, waiting.progress) == (0, note)  # which its page shows in place of "queued"
     make_due(connection, waiting.id)
     assert run_due(connection) == ["snap.process: COMPLETED"]
 

@@ -255,6 +255,7 @@ export const OF_THE_SERVER = [
   [/^frames and clip/, "quadros e clipe"],
   [/^poster and verdicts/, "avaliando as imagens"],
   [/^waits for room on the server's disk$/, "espera por espaço no disco do servidor"],
+  [/^waits until the server can reach its files$/, "espera até o servidor alcançar seus arquivos"],
   [/^Somebody else added this.*/, "Outra pessoa fez isto: peça a ela, a um revisor ou a um administrador"],
   [/^Only an admin may.*/, "Só um administrador pode ver e alterar isto"],
   [/^You are signed in as (.*): do it in that name, or sign out$/, "Você entrou como $1: faça isto nesse nome, ou saia"],
