@@ -1,6 +1,7 @@
 """The routes, one module for each noun. A route validates, calls one function of the domain, and returns a schema."""
 
 from collections.abc import Iterator, Sequence
+from functools import cache
 
 from fastapi import FastAPI, HTTPException
 from fastapi.datastructures import DefaultPlaceholder
@@ -44,19 +45,29 @@ _INTERNAL = (
     box,
     costs,
 )
+_NOUNS = (*_PRODUCT, *_INTERNAL)
 
 
 def add_routes(app: FastAPI) -> None:
     """Adds all routes to the app. Each request tries them in this order: a fixed path must come before the path with an
     id in the same place, and rarely used routes come last."""
-    nouns = (*_PRODUCT, *_INTERNAL)
-    routes = [route for noun in nouns for route in noun.router.routes if isinstance(route, APIRoute)]
-    for path, methods in _taken_for_ids(routes):
-        app.add_api_route(path, _refuse, methods=methods, include_in_schema=False)
-    for noun in nouns:
+    refusals, heads = _besides()
+    app.routes.extend(refusals)
+    for noun in _NOUNS:
         app.routes.extend(noun.router.routes)
     app.add_exception_handler(404, nothing_there)  # type: ignore[arg-type]  # starlette types it for Exception
-    app.routes.extend(_Head(route) for route in routes if _answers_json(route))
+    app.routes.extend(heads)
+
+
+@cache
+def _besides() -> tuple[Sequence[Route], Sequence[Route]]:
+    """The routes that those of the nouns ask for: what refuses, and HEAD. Made once, as those are, because it takes
+    most of the time of an application."""
+    routes = [route for noun in _NOUNS for route in noun.router.routes if isinstance(route, APIRoute)]
+    refusals = [
+        APIRoute(path, _refuse, methods=methods, include_in_schema=False) for path, methods in _taken_for_ids(routes)
+    ]
+    return refusals, [_Head(route) for route in routes if _answers_json(route)]
 
 
 class _Head(Route):
