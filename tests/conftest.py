@@ -4,6 +4,7 @@ The server is the embedded one; a test marked `both_servers` runs on the oldest 
 is marked `at_length` runs with --everything only, and so do the runs of `both_servers_at_length` on the oldest.
 """
 
+import fcntl
 import gc
 import os
 import pwd
@@ -14,7 +15,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Generator, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -49,6 +50,7 @@ needs_oldest = pytest.mark.skipif(OLDEST is None, reason=NO_OLDEST)
 # Nothing here outlives the tests, so nothing waits for a disk.
 SETTINGS = {"fsync": "off", "full_page_writes": "off", "wal_level": "minimal", "max_wal_senders": "0"}
 STARTED_WITHIN = 30.0
+_prepared_in = pytest.StashKey[str]()
 
 settings.register_profile(
     "default",
@@ -97,6 +99,18 @@ def _keep_videos(config: pytest.Config) -> None:
         folder = config.cache.mkdir("videos")
         if os.access(folder, os.W_OK):
             os.environ["TESTS_KEEP_VIDEOS_IN"] = str(folder)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: Any) -> None:
+    """Tells each process of xdist where to find the files of a server."""
+    if _prepared_in not in node.config.stash:
+        stack = ExitStack()
+        folder = stack.enter_context(guarded_folder())
+        folder.chmod(0o711)  # a server that does not run as root has its files below
+        node.config.stash[_prepared_in] = str(folder)
+        node.config.add_cleanup(stack.close)
+    node.workerinput["prepared"] = node.config.stash[_prepared_in]
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -204,6 +218,7 @@ def server_name() -> str:
 def servers(pytestconfig: pytest.Config) -> Iterator[Callable[[str], Postgres]]:
     """Each server starts when the first test wants it."""
     running: dict[str, Postgres] = {}
+    prepared = getattr(pytestconfig, "workerinput", {}).get("prepared")
     is_pooled = pytestconfig.getoption("pgbouncer")
     with ExitStack() as stack:
         if is_pooled:
@@ -214,7 +229,10 @@ def servers(pytestconfig: pytest.Config) -> Iterator[Callable[[str], Postgres]]:
             if is_pooled:
                 name = OLDEST or name  # the embedded one lets nobody else's processes to its socket
             if name not in running:
-                url = stack.enter_context(embedded_server() if name == EMBEDDED else system_server(PROGRAMS[name]))
+                folder = stack.enter_context(guarded_folder())
+                if prepared:
+                    subprocess.run(["cp", "-a", f"{_prepared(name, Path(prepared))}/.", folder], check=True)
+                url = stack.enter_context(_serving(name, folder))
                 running[name] = Postgres(url, stack.enter_context(pgbouncer(url)) if is_pooled else "")
                 stack.callback(running[name].close)
             return running[name]
@@ -268,36 +286,67 @@ def engine(server: Postgres, url: str) -> Iterator[sqlalchemy.Engine]:
 
 @contextmanager
 def embedded_server() -> Iterator[str]:
-    with guarded_folder() as folder:
-        local = "".join(f"{name} = {value}\n" for name, value in SETTINGS.items())
-        (folder / "postgres.local.conf").write_text(local)
-        with postgres.start(folder, create=True) as server:
-            yield server.url
+    with guarded_folder() as folder, _embedded_in(folder) as url:
+        yield url
 
 
 @contextmanager
 def system_server(programs: Path) -> Iterator[str]:
-    with guarded_folder() as folder:
-        who: dict[str, Any] = {"cwd": folder, "start_new_session": True}
-        if os.geteuid() == 0:  # which PostgreSQL refuses
-            nobody = pwd.getpwnam("nobody")
-            os.chown(folder, nobody.pw_uid, nobody.pw_gid)
-            who |= {"user": nobody.pw_uid, "group": nobody.pw_gid, "extra_groups": []}
+    with guarded_folder() as folder, _system_in(folder, programs) as url:
+        yield url
+
+
+def _serving(name: str, folder: Path, end: signal.Signals = signal.SIGQUIT) -> AbstractContextManager[str]:
+    return _embedded_in(folder) if name == EMBEDDED else _system_in(folder, PROGRAMS[name], end)
+
+
+def _prepared(name: str, folder: Path) -> Path:
+    """The files of a server that has the migrated database, made by the first process that asks: to copy them takes a
+    processor a twentieth of what it takes to make them."""
+    with (folder / f"{name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        files, unfinished = folder / name, folder / f"{name}.unfinished"
+        if not files.exists():
+            shutil.rmtree(unfinished, ignore_errors=True)  # of a process that was killed
+            unfinished.mkdir()
+            with _serving(name, unfinished, signal.SIGINT) as url:
+                Postgres(url).close()
+            unfinished.rename(files)
+    return files
+
+
+@contextmanager
+def _embedded_in(folder: Path) -> Iterator[str]:
+    local = "".join(f"{name} = {value}\n" for name, value in SETTINGS.items())
+    (folder / "postgres.local.conf").write_text(local)
+    with postgres.start(folder, create=True) as server:
+        yield server.url
+
+
+@contextmanager
+def _system_in(folder: Path, programs: Path, end: signal.Signals = signal.SIGQUIT) -> Iterator[str]:
+    """SIGQUIT, where nobody will read its files again."""
+    who: dict[str, Any] = {"cwd": folder, "start_new_session": True}
+    if os.geteuid() == 0:  # which PostgreSQL refuses
+        nobody = pwd.getpwnam("nobody")
+        os.chown(folder, nobody.pw_uid, nobody.pw_gid)
+        who |= {"user": nobody.pw_uid, "group": nobody.pw_gid, "extra_groups": []}
+    if not (folder / "data").exists():
         initdb = [str(programs / "initdb"), "-D", "data", "-U", "postgres", "-A", "trust", "-E", "UTF8"]
         subprocess.run([*initdb, "--locale=C", "--no-sync"], check=True, capture_output=True, **who)
         with (folder / "data" / "postgresql.conf").open("a") as told:  # not as switches, which no ALTER SYSTEM undoes
             told.writelines(f"{name} = '{value}'\n" for name, value in (SETTINGS | {"listen_addresses": ""}).items())
-        with (folder / "log").open("wb") as log:
-            process = subprocess.Popen(
-                [str(programs / "postgres"), "-D", "data", "-k", str(folder)], stdout=log, stderr=log, **who
-            )
-        try:
-            url = f"postgresql://postgres@/postgres?host={quote(str(folder), safe='')}"
-            wait_for(url, process, folder / "log")
-            yield url
-        finally:
-            process.send_signal(signal.SIGQUIT)  # nobody will read its files again
-            process.wait()
+    with (folder / "log").open("wb") as log:
+        process = subprocess.Popen(
+            [str(programs / "postgres"), "-D", "data", "-k", str(folder)], stdout=log, stderr=log, **who
+        )
+    try:
+        url = f"postgresql://postgres@/postgres?host={quote(str(folder), safe='')}"
+        wait_for(url, process, folder / "log")
+        yield url
+    finally:
+        process.send_signal(end)
+        process.wait()
 
 
 @contextmanager

@@ -64,8 +64,9 @@ class Postgres:
         version = self._admin.info.server_version
         # copying files is four times as quick as logging them; PostgreSQL 14 knows no other way
         self._copied = "STRATEGY FILE_COPY" if version >= 150000 else ""
-        self._admin.execute(f"CREATE DATABASE {_MIGRATED}")
-        migrate(_url_of(url, _MIGRATED))
+        if not self._admin.execute("SELECT FROM pg_database WHERE datname = %s", [_MIGRATED]).rowcount:
+            self._admin.execute(f"CREATE DATABASE {_MIGRATED}")
+            migrate(_url_of(url, _MIGRATED))
         # a pooler keeps its connections, and before version 15 what was written is counted late
         self._may_clean = version >= 150000 and not pooled
         with psycopg.connect(_url_of(url, _MIGRATED), autocommit=True) as db:
