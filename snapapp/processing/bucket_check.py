@@ -6,7 +6,7 @@ from datetime import timedelta
 from threading import Thread
 
 from snapapp import storage
-from snapapp.jobs.doctor.finding import Finding, Patient, Severity
+from snapapp.jobs.doctor.finding import ExaminedDatabase, Finding, Severity
 from snapapp.settings.table import Settings
 from snapapp.storage import Storage, StorageAway, keys
 
@@ -14,8 +14,8 @@ NAME = "bucket"
 _PATIENCE = timedelta(seconds=5)  # the storage itself is more patient with a bucket that hangs than a doctor may be
 
 
-def check_of(settings: Settings) -> Callable[[Patient], Iterator[Finding]]:
-    def check(_: Patient) -> Iterator[Finding]:
+def check_of(settings: Settings) -> Callable[[ExaminedDatabase], Iterator[Finding]]:
+    def check(_: ExaminedDatabase) -> Iterator[Finding]:
         yield finding(storage.from_settings(settings))
 
     return check

@@ -74,7 +74,8 @@ def _snapshot(db: Db, tail: Tail) -> Snapshot:
     if interest.ids:
         [(now,)] = run(db, "SELECT clock_timestamp()", {})
         return _shown(tail.jobs, [], None, now)
-    page = lists.jobs(db, Filter(kind=interest.kind, queue=interest.queue, tenant=interest.tenant), limit=_PAGE)
+    kind = next(iter(interest.kinds), None)  # of this stream there is at most one
+    page = lists.jobs(db, Filter(kind=kind, queue=interest.queue, tenant=interest.tenant), limit=_PAGE)
     listed = {job.id for job in page.jobs}
     return _shown(page.jobs, [job for job in running if job.id not in listed][:_PAGE], page.before, page.now)
 
