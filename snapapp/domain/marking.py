@@ -100,18 +100,18 @@ def _says(snap: Snap, subject: Subject | None, filmed_at: datetime | None) -> bo
 
 
 def remove(begin: Begin, queue: Queue, snap_id: UUID, request_id: str) -> Removal:
-    """Deletes the snap at once, and its files a minute later. A snap that was ever shared is hidden instead, and keeps
-    its files: of the removal, open lists learn in both cases by the job that is added here."""
+    """Deletes the snap at once, and its files a minute later. A snap that was ever shared is hidden instead."""
     with begin() as transaction:
         db, tenant = transaction.db, transaction.code
         job_id = queue.lock(db, tenant, snap_id)
         with transaction.as_tenant():
             _require_own(transaction, snap_id)
             removal = snaps.remove(db, tenant, snap_id)
-        if removal is Removal.DELETED and job_id is not None:
-            queue.give_up(db, job_id)
-        order, of = {"snapId": str(snap_id)}, {"tenant": tenant, "snap_id": snap_id, "request_id": request_id}
-        queue.enqueue(db, kinds.FORGET, order, delay=_LAST_WRITES, **of)
+        if removal is Removal.DELETED:
+            if job_id is not None:
+                queue.give_up(db, job_id)
+            order, of = {"snapId": str(snap_id)}, {"tenant": tenant, "snap_id": snap_id, "request_id": request_id}
+            queue.enqueue(db, kinds.FORGET, order, delay=_LAST_WRITES, **of)  # by it, open lists learn of the removal
         return removal
 
 

@@ -118,7 +118,7 @@ def test_a_snap_that_was_removed_is_worked_for_no_more(db: Db, begin: Begin, sna
 def test_a_snap_that_is_only_hidden_is_worked_for_to_its_end(db: Db, begin: Begin, snap_id: UUID) -> None:
     marking.share(begin, QUEUE, snap_id, None, "r-1")
     assert marking.remove(begin, QUEUE, snap_id, "r-1") is snaps.Removal.HIDDEN
-    assert scalar(db, "SELECT array_agg(status) FROM snap_processing_job WHERE kind = 'snap.process'") == ["PENDING"]
+    assert scalar(db, "SELECT array_agg(status) FROM snap_processing_job") == ["PENDING"]
 
 
 def test_what_is_cancelled_can_be_retried_and_what_has_ended_well_cannot_be_cancelled(

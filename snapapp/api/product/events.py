@@ -67,7 +67,7 @@ class SnapNews(Shown):
 
 
 class SnapGone(Shown):
-    """A snap that was deleted, or hidden because it was shared."""
+    """A snap that was deleted. One that is only hidden, because it was shared, is not told."""
 
     snap_id: UUID
 

@@ -87,7 +87,7 @@ DEFECTS: dict[str, Mutant] = {
     "deaf-to-signals": defect(
         "R1",
         "SIGTERM ends the command there and then, with what it runs",
-        "cli/test_worker::test_a_stopped_worker_finishes_what_it_runs",
+        "cli/processes/test_worker::test_a_stopped_worker_finishes_what_it_runs",
         (
             "snapapp/jobs/os/signals.py",
             "ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)",
@@ -155,7 +155,7 @@ DEFECTS: dict[str, Mutant] = {
     "drained-too-early": defect(
         "R34",
         "the command that is to drain ends after one claim",
-        "cli/test_worker::test_drain_runs_what_is_due_and_leaves_the_rest",
+        "cli/processes/test_worker::test_drain_runs_what_is_due_and_leaves_the_rest",
         (
             "snapapp/jobs/process/foreground.py",
             " and worker.is_idle and _is_drained(database, worker, runtime)",

@@ -278,7 +278,7 @@ DEFECTS: dict[str, Mutant] = {
     "a-second-signal-is-the-first": defect(
         "FD8",
         "a second signal changes nothing",
-        "cli/test_worker::test_a_second_signal_ends_a_worker_now_and_hands_its_job_back",
+        "cli/processes/test_worker::test_a_second_signal_ends_a_worker_now_and_hands_its_job_back",
         ("snapapp/jobs/process/foreground.py", " and len(signals.noted) < 2 and monotonic()", " and monotonic()"),
     ),
     "any-kind": defect(
