@@ -78,7 +78,7 @@ print({{"alembic", "mako", "pygments", "obstore"}} & {{name.partition(".")[0] fo
     assert said.stdout.strip() == "set()"
 
 
-@pytest.mark.at_length  # cli/test_serve has the worker off in every run
+@pytest.mark.at_length  # cli/processes/test_serve has the worker off in every run
 def test_without_its_worker_nothing_is_claimed_and_another_process_takes_over(
     url: str, db: Db, serve: Serve, tmp_path: Path
 ) -> None:
@@ -96,7 +96,7 @@ def test_without_its_worker_nothing_is_claimed_and_another_process_takes_over(
     assert served.ask("/actuator/health").status == 200
 
 
-@pytest.mark.at_length  # one that goes and comes back is, below, and cli/test_worker waits, in every run
+@pytest.mark.at_length  # one that goes and comes back is, below, and cli/processes/test_worker waits, in every run
 def test_a_database_that_comes_late_is_waited_for(tmp_path: Path, serve: Serve) -> None:
     """Promise 7, from the first second: the process stays, says why, and begins by itself."""
     with postgres.start(tmp_path / "late", create=True) as server:
@@ -205,7 +205,7 @@ def test_a_chosen_port_that_is_taken_is_an_error(url: str, serve: Serve) -> None
     assert f"Cannot listen on 127.0.0.1: port {port} in use" in served.said()
 
 
-@pytest.mark.at_length  # cli/test_serve has a port that is taken, in every run
+@pytest.mark.at_length  # cli/processes/test_serve has a port that is taken, in every run
 def test_where_nobody_chose_a_port_the_next_free_one_is_taken(url: str, serve: Serve) -> None:
     with socket.socket() as taken:
         taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

@@ -280,7 +280,7 @@ def test_a_worker_that_goes_does_not_wait_for_a_thread_that_a_job_has_left_hangi
     assert "max_jobs reached: 1" in exits(db)[0]
 
 
-@pytest.mark.at_length  # cli/test_worker is told later, in every run
+@pytest.mark.at_length  # cli/processes/test_worker is told later, in every run
 def test_a_worker_that_is_told_to_go_as_soon_as_it_is_born_goes_in_order(
     start: Start, db: Db, everything: bool
 ) -> None:
@@ -319,7 +319,7 @@ def test_sigterm_lets_running_jobs_finish_and_leaves_nothing_behind(start: Start
     assert scalar(db, "SELECT count(*) FROM job_worker") + scalar(db, "SELECT count(*) FROM job_master") == 0
 
 
-@pytest.mark.at_length  # cli/test_worker and process/test_shutdown have it in every run
+@pytest.mark.at_length  # cli/processes/test_worker and process/test_shutdown have it in every run
 def test_a_job_that_outlasts_the_grace_goes_back_with_its_attempt(start: Start, db: Db, tmp_path: Path) -> None:
     """M10, D17: a deploy counts no failures."""
     it = start(plan(mail=ONE), SNAPAPP_SHUTDOWN_GRACE_MS="800")

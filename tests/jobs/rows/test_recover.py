@@ -116,7 +116,7 @@ def test_recovery_works_page_by_page(db: Db) -> None:
 
 
 def test_recovery_waits_until_the_server_has_been_back_for_a_while(db: Db) -> None:
-    """Promise 7."""
+    """Promise 7, FC10."""
     ended = make_job(db, "RUNNING", lock_expires_at=ago(seconds=1))
     assert leases_rows.recover(db, settled_for=timedelta(days=365)) == []
     assert leases_rows.recover(db) == [ended]

@@ -73,7 +73,7 @@ def test_a_server_that_stops_and_comes_back_costs_no_job_and_no_attempt(home: Pa
             worker.stop()
 
 
-@pytest.mark.at_length  # cli/test_worker waits for a database that is away, in every run
+@pytest.mark.at_length  # cli/processes/test_worker waits for a database that is away, in every run
 def test_a_worker_may_start_before_its_database(home: Path, registry: Registry) -> None:
     with postgres.start(home, create=True) as server:
         prepare(server.url, 20)

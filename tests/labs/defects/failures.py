@@ -131,7 +131,7 @@ DEFECTS: dict[str, Mutant] = {
     "no-word-after-a-restart": defect(
         "FC10",
         "right after the server's restart all leases count as ended",
-        "jobs/doctor/test_work::test_no_job_is_taken_back_from_holders_that_a_fresh_server_has_not_heard_yet",
+        "jobs/rows/test_recover::test_recovery_waits_until_the_server_has_been_back_for_a_while",
         (
             _LEASES,
             "AND pg_postmaster_start_time() < clock_timestamp() - %(settled_for)s\n",
