@@ -14,6 +14,7 @@ from tests.jobs.working import until
 from tests.web.conftest import DRAWN, HOSTILE, Server, opened
 from tests.web.operating import another, at, brete, go, mark_at, moments, named, page, ready
 from tests.web.test_first_minute import PATIENCE, introduce
+from tests.web.test_waiting import HIDE
 
 __all__ = ["brete", "page"]
 
@@ -242,12 +243,6 @@ def test_what_the_template_asks_is_judged_as_it_is_typed_and_by_the_server(
     assert [said for said in complaints if not re.search("400|404|412", said)] == []
 
 
-HIDDEN = """(hidden) => {
-    Object.defineProperty(document, "hidden", { value: hidden, configurable: true });
-    document.dispatchEvent(new Event("visibilitychange"));
-}"""
-
-
 def test_a_moment_that_somebody_else_deletes_leaves_the_list(
     browser: Browser, site: Server, brete: Path, db: Db
 ) -> None:
@@ -271,9 +266,9 @@ def test_a_moment_that_somebody_else_deletes_leaves_the_list(
         expect(moments(page).first.locator(".said-of")).to_contain_text("Somebody else has deleted this moment.")
         page.get_by_label("Subject").fill("BR-30")
         expect(page.get_by_label("Subject")).to_have_value("BR-30")
-        page.evaluate(HIDDEN, True)
+        page.evaluate(HIDE, True)
         delete(1.2)
-        page.evaluate(HIDDEN, False)
+        page.evaluate(HIDE, False)
         expect(moments(page)).to_have_count(1)
         expect(page.get_by_label("Subject")).to_have_value("BR-30")
     assert [said for said in complaints if "404" not in said] == []

@@ -44,7 +44,7 @@ class Finish:
 
     def _settle_with_hook(self, finished: Finished, processor: Processor) -> None:
         """Settles on the job's own slot: a slow hook holds up this slot only. Waits while the database is away."""
-        failures = counted = 0
+        failures = by_the_job = 0
         while not self._closed.is_set():
             try:
                 with self._watchdog.expecting(finished.job, monotonic()):
@@ -55,18 +55,18 @@ class Finish:
                         self._wait,
                         self._parts.within,
                         was_unsure=failures > 0,
-                        may_come_again=counted + 1 < _TRIES,
+                        may_come_again=by_the_job + 1 < _TRIES,
                     )
                 self._settler.settled_elsewhere(settled, status)
                 return
             except hooks.CommitFailed as refused:
                 finished = refused.finished  # from here on a failure, even if its `failed` hook has to be dropped
-                counted = 0  # the `failed` hook gets its own tries
+                by_the_job = 0  # the `failed` hook gets its own tries
             except BaseException as error:  # noqa: BLE001 - a hook may raise anything, SystemExit too
                 failures += 1
-                counted += hooks.may_be_the_jobs_doing(error)
+                by_the_job += hooks.may_be_the_jobs_doing(error)
                 self._parts.complain("settle with hook", error)
-                if counted >= _TRIES or (failures >= _TRIES and not hooks.is_worth_another_try(error)):
+                if by_the_job >= _TRIES or (failures >= _TRIES and not hooks.is_worth_another_try(error)):
                     self._drop_hook(finished, error)
                     return
                 self._closed.wait(pause_after(failures))

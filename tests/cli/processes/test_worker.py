@@ -2,8 +2,10 @@
 people do."""
 
 import signal
+import sys
 from collections.abc import Callable
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import psycopg
@@ -96,6 +98,25 @@ def test_a_stopped_worker_finishes_what_it_runs(
     assert (row(db, job_id).status, row(db, later).status) == ("COMPLETED", "PENDING")
     assert overviews.workers(db) == []
     assert worker.family() == []
+
+
+IGNORE = """if True:
+    import os, signal, sys
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    os.execv(sys.argv[1], sys.argv[1:])"""
+
+
+class Deaf(Running):
+    """Begun by a program that ignores how its children end, which a new program inherits."""
+
+    within = (sys.executable, "-c", IGNORE)
+
+
+def test_a_worker_hears_of_its_children_also_where_whoever_began_it_does_not(url: str, db: Db, tmp_path: Path) -> None:
+    job_id = make_job(db, kind="demo.crunch", payload={"seconds": 0})
+    worker = Deaf(tmp_path, "worker", "--drain", SNAPAPP_DATABASE_URL=url)
+    assert worker.end() == 0, worker.said()
+    assert row(db, job_id).status == "COMPLETED"
 
 
 LATER: dict[str, Any] = {"next_retry_at": hence(hours=1)}
