@@ -29,6 +29,7 @@ from snapapp.jobs.worker.duties import Duties
 from snapapp.jobs.worker.leases.heartbeat import Heartbeat
 from snapapp.jobs.worker.leases.held import JobChannel
 from snapapp.jobs.worker.leases.recovery import Recovery
+from snapapp.jobs.worker.next_claim import NextClaim
 from snapapp.jobs.worker.notes import NotesWriter
 from snapapp.jobs.worker.parts import WorkerParts
 from snapapp.jobs.worker.self_description import Vitals
@@ -53,9 +54,7 @@ class Worker:
         self.id, self.settings, self.events, self.counts = parts.id, parts.settings, parts.events, parts.counts
         self._registry = parts.registry
         self._held_jobs = parts.held_jobs
-        self._woken: set[str] = set()  # queues named by NOTIFY since the last claim; emptied by the claim
-        self._claim_due_at = float("-inf")  # monotonic; written by `wake`, `_claim_in` and `tick`, on their threads
-        self._only_woken_queues = False  # has nothing but the queues in _woken changed? written by `wake` and `tick`
+        self._next_claim = NextClaim()
         self._is_on_the_roster = False  # written by the claim
         self._failures = 0  # claims that failed in a row; likewise
         self._life = threading.RLock()  # one start or stop at a time; a signal's handler may stop what it interrupted
@@ -65,7 +64,6 @@ class Worker:
         self._stopping = threading.Event()
         self._hurried = threading.Event()  # `hurry` was called: a stop waits no longer for running jobs
         self._settled = threading.Event()  # a settle was written, or a slot came free
-        self._ticked_at = float("-inf")
         self._beaten_at = float("-inf")
         self._paused: frozenset[str] = frozenset()  # queues that were paused at the last beat
         self._duties = Duties(parts.complain)
@@ -256,8 +254,8 @@ class Worker:
         if not self._is_on_the_roster:
             self._join_roster()
         elif self._may_rest():
-            if isfinite(self._claim_due_at):  # this run replaced one due later: schedule that again
-                self._claim_in(self._claim_due_at - monotonic())
+            if isfinite(self._next_claim.due_in):  # this run replaced one due later: schedule that again
+                self._claim_in(self._next_claim.due_in)
             return
         again_in = self.tick()
         while self._claimer.is_behind and not self._stopping.is_set():
@@ -271,30 +269,18 @@ class Worker:
 
     def _may_rest(self) -> bool:
         """May this run skip its claim? With the default interval it may while LISTEN works: a NOTIFY would wake us."""
-        now = monotonic()
-        return (
-            self.settings.poll_delay is None
-            and self._listener.is_alive
-            and now < self._claim_due_at
-            and now - self._ticked_at < _REST_WHILE_LISTENING
-        )
+        is_polling = self.settings.poll_delay is not None or not self._listener.is_alive
+        return not is_polling and self._next_claim.may_wait(_REST_WHILE_LISTENING)
 
     def wake(self, *, queue: str | None = None) -> None:
         """Makes the claim run now, or again after the run under way. `queue`: only that queue has news."""
-        if queue is None:
-            self._only_woken_queues = False
-        else:
-            self._woken.add(queue)
-        self._claim_due_at = float("-inf")
+        self._next_claim.wake(queue)
         self._duties.bring_forward("claim")
 
     def tick(self) -> float | None:
         """Claims once. Calls of `wake` during the claim are kept for the next one."""
-        woken, self._woken = self._woken, set()
-        only_queues, self._only_woken_queues = self._only_woken_queues, True
-        self._claim_due_at, self._ticked_at = float("inf"), monotonic()
         try:
-            again_in = self._claimer.tick(woken if only_queues else ())
+            again_in = self._claimer.tick(self._next_claim.begin())
         except Exception:
             self._failures += 1
             self._claim_in(pause_after(self._failures))
@@ -424,7 +410,7 @@ class Worker:
     def _claim_in(self, seconds: float) -> None:
         """Makes the next claim run within so many seconds."""
         seconds = min(max(0.0, seconds), _LONGEST_SLEEP)
-        self._claim_due_at = min(self._claim_due_at, monotonic() + seconds)
+        self._next_claim.within(seconds)
         self._duties.bring_forward("claim", seconds)
 
     def _on_notify(self, queue: str | None) -> None:
