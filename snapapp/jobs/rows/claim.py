@@ -14,6 +14,10 @@ from snapapp.jobs.rows.database import Db, Rows, row_by_row, run, run_prepared
 
 HEADS_AT_ONCE = 64  # new heads that one claim looks at; where there are more, the next claim goes on after them
 
+#   known (the heads with bookmarks) ─────────┬→ head → ready → share ─┐
+#   found (the other heads) → fresh ──────────┘                        ├→ ranked → picked → claimed
+#   let_in (under limits and fairness), alone (a suspect) ─────────────┘
+#
 # A head is a queue, kind and priority. `found` jumps over the index from head to head: a million rows of a kind that
 # this worker does not run cost one probe. It skips the heads in `known`, of which the caller has bookmarks: the index
 # entries before a bookmark are dead, and vacuum cannot remove them while some transaction holds an old snapshot.
