@@ -17,7 +17,7 @@ from snapapp.processing import child_settings
 from snapapp.processing.decoder.client import WORK, Decoders, Made, Refused
 from snapapp.processing.decoder.protocol import Garbled
 from snapapp.settings.table import Settings
-from snapapp.storage import NoRoom, NotStored, Storage, StorageAway, keys
+from snapapp.storage import NoRoom, NotStored, ObjectRefused, Storage, StorageAway, keys
 
 STILLS_MAX = 500  # of a video: some 100 MB, and more than somebody looks at who steps through it
 LOOK_EVERY = timedelta(minutes=1)  # for room, or for the storage
@@ -118,6 +118,9 @@ def waiting_for_storage(job: Job) -> Iterator[None]:
     attempt counts. A bucket may be away for a weekend, for the reason that its key has expired."""
     try:
         yield
+    except ObjectRefused as error:  # not a storage that is away: what is refused so would be waited for in vain
+        job.log(f"{error}: {error.reason}", level="ERROR")
+        raise
     except StorageAway as error:
         raise _waiting(job, error, WAITS_FOR_STORAGE) from error
     except NoRoom as error:

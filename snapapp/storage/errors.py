@@ -45,7 +45,19 @@ class StorageAway(StorageError):
     """The storage failed for a reason that may pass: the network, permissions, a broken disk."""
 
     def __init__(self, key: str, reason: object) -> None:
-        super().__init__(f"The storage cannot be used for {key or 'its list'}: {' '.join(str(reason).split())[:300]}")
+        self.reason = " ".join(str(reason).split())[:500]
+        super().__init__(self._said(key or "its list"))
+
+    def _said(self, key: str) -> str:
+        return f"The storage cannot be used for {key}: {self.reason}"
+
+
+class ObjectRefused(StorageAway):
+    """The storage can be used, but refuses to give this one object. The message is for whoever marked a moment of it,
+    the reason for whoever runs the server."""
+
+    def _said(self, key: str) -> str:
+        return f"The storage refuses to give the file {key} alone: it is in an archive, or its rights were changed"
 
 
 class UploadInUse(StorageError):

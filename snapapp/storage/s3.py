@@ -3,17 +3,17 @@ its read raises Changed."""
 
 import io
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import obstore
-from obstore.exceptions import BaseError, PreconditionError
+from obstore.exceptions import BaseError, PermissionDeniedError, PreconditionError
 from obstore.store import S3Store
 
 from snapapp.storage import keys
-from snapapp.storage.errors import Changed, NotStored, StorageAway
+from snapapp.storage.errors import Changed, NotStored, ObjectRefused, StorageAway
 from snapapp.storage.model import Reader, Source, Storage, Stored
 from snapapp.storage.room import MB, Room
 
@@ -75,7 +75,7 @@ class S3(Storage):
         return Reader(_Ranges(self._store, stored), stored, block=_BLOCK)
 
     def stat(self, key: str) -> Stored:
-        with self._errors_as_ours(keys.checked(key)):
+        with self._errors_as_ours(keys.checked(key)), _own_refusal(self._store, key):
             return _stored(obstore.head(self._store, key))
 
     def listed(self, prefix: str = "") -> Iterator[Stored]:
@@ -116,7 +116,7 @@ class _Ranges(io.RawIOBase):
         stop = min(self._at + len(target), self._stored.size)
         if stop <= self._at:
             return 0
-        with _errors_as_ours(self._store, self._stored.key):
+        with _errors_as_ours(self._store, self._stored.key), _own_refusal(self._store, self._stored.key):
             content = obstore.get(
                 self._store,
                 self._stored.key,
@@ -158,6 +158,18 @@ def _errors_as_ours(store: S3Store, key: str) -> Iterator[None]:
         raise Changed(key) from error
     except (BaseError, OSError) as error:
         raise StorageAway(key, error) from error
+
+
+@contextmanager
+def _own_refusal(store: S3Store, key: str) -> Iterator[None]:
+    """Raises ObjectRefused where the refusal is of this object alone. The bucket is asked for another one, which need
+    not be there: a key that may read nothing is refused for that, too."""
+    try:
+        yield
+    except PermissionDeniedError as error:
+        with suppress(FileNotFoundError):
+            obstore.head(store, keys.OWNER)
+        raise ObjectRefused(key, error) from error
 
 
 def _require_bucket(store: S3Store, key: str) -> None:

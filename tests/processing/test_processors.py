@@ -28,7 +28,7 @@ from snapapp.postgres.database import scope
 from snapapp.processing import ends, media_work, webhook_delivery
 from snapapp.processing.queue import QUEUE
 from snapapp.sources import Reason, SourceUnavailable
-from snapapp.storage import Local, NoRoom, StorageAway, keys
+from snapapp.storage import Local, NoRoom, ObjectRefused, StorageAway, keys
 from tests.domain.making import make_snap, subject
 from tests.factory import Db, scalar
 from tests.jobs.working import until, working
@@ -120,6 +120,21 @@ def test_a_storage_that_is_full_or_away_is_waited_for_and_costs_no_attempt(
     assert (waiting.attempts, waiting.progress) == (0, note)  # which its page shows in place of "queued"
     make_due(connection, waiting.id)
     assert run_due(connection) == ["snap.process: COMPLETED"]
+
+
+def test_a_moment_of_a_video_that_the_storage_refuses_alone_fails_and_says_so(
+    connection: Connection, at_home: Path, film: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It waited for ever."""
+    refused = ObjectRefused("videos/default/1/source", "403 Forbidden: InvalidObjectState")
+    monkeypatch.setattr(Local, "put", Mock(side_effect=refused))
+    snap = marked(connection, film)
+    assert run_due(connection) == ["snap.process: RETRY_WAIT"]
+    job = now(connection, snap).job
+    assert job
+    make_due(connection, job.id)
+    assert run_due(connection) == ["snap.process: FAILED"]
+    assert "it is in an archive, or its rights were changed" in str(now(connection, snap).error)
 
 
 def test_a_snap_that_was_deleted_meanwhile_publishes_nothing(

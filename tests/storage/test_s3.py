@@ -6,7 +6,9 @@ import re
 import socket
 from collections.abc import Callable
 from contextlib import closing
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import av
@@ -15,7 +17,7 @@ import obstore
 import pytest
 from PIL import Image
 
-from snapapp.storage import Changed, NotStored, StorageAway
+from snapapp.storage import Changed, NotStored, ObjectRefused, StorageAway
 from snapapp.storage.s3 import S3
 from tests.storage.conftest import Bucket
 
@@ -187,3 +189,33 @@ def test_a_source_that_fails_midway_makes_no_object_and_no_parts(bucket: Bucket,
         storage.put(KEY, Failing(bytes(24 * MB)))
     assert not storage.exists(KEY)
     assert bucket.unfinished() == 1
+
+
+def test_one_object_that_the_bucket_refuses_is_not_a_storage_that_is_away(bucket: Bucket, spool: Path) -> None:
+    """A rule of the bucket has moved it into an archive. Its moment waited for ever."""
+    archived = {"x-amz-storage-class": "GLACIER"}
+    httpx.put(f"{bucket.endpoint}/{bucket.name}/{KEY}", content=b"x", headers=archived).raise_for_status()
+    with bucket.storage(spool).open(KEY) as file, pytest.raises(ObjectRefused, match="an archive") as caught:
+        file.read()
+    assert "InvalidObjectState" in caught.value.reason
+
+
+class Shut(BaseHTTPRequestHandler):
+    """A bucket whose key has expired: it refuses whatever it is asked for."""
+
+    def do_GET(self) -> None:
+        self.send_error(403)
+
+    do_HEAD = do_GET  # noqa: N815 - the handler's word for it
+
+    def log_message(self, *_: Any) -> None:
+        pass
+
+
+def test_a_bucket_that_refuses_every_object_is_away(bucket: Bucket, spool: Path) -> None:
+    with ThreadingHTTPServer(("127.0.0.1", 0), Shut) as shut:
+        Thread(target=shut.serve_forever, daemon=True).start()
+        with pytest.raises(StorageAway) as caught:
+            bucket.storage(spool, endpoint=f"http://127.0.0.1:{shut.server_port}").stat(KEY)
+        shut.shutdown()
+    assert not isinstance(caught.value, ObjectRefused)

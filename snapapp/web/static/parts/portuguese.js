@@ -260,6 +260,7 @@ export const OF_THE_SERVER = [
   [/^Only an admin may.*/, "Só um administrador pode ver e alterar isto"],
   [/^You are signed in as (.*): do it in that name, or sign out$/, "Você entrou como $1: faça isto nesse nome, ou saia"],
   [/^the video's file is no longer there.*/i, "O arquivo do vídeo não está mais lá: envie de novo"],
+  [/^The storage refuses to give the file .*/, "O armazenamento não entrega o arquivo do vídeo: está arquivado ou suas permissões mudaram"],
   [/^the video cannot be read; it is damaged.*/, "o vídeo não pode ser lido: está danificado ou foi cortado"],
   [/^the video is damaged.*/, "o vídeo está danificado"],
   [/^the file contains no picture that can be decoded.*/, "o arquivo não contém imagens legíveis: está danificado ou foi cortado"],
