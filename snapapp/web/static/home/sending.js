@@ -82,6 +82,7 @@ export const unanswered = () => [...onTheirWay.values()].filter(({ removed }) =>
 async function fail(marked, error) {
   marked.error = error.message;
   marked.waits = !(await waiting.isRefused(error));
+  marked.isAlone = error.isOurs && error.status === 500; // what the server fails at may be this mark and no other
   if (marked.waits) waiting.hold(marked.key);
   else if (player.video?.videoId === marked.video.videoId) waiting.forget(marked.key); // its card says so
   else waiting.refuse(marked.key, error.message);
@@ -91,12 +92,12 @@ async function fail(marked, error) {
   else tell(t("The moment at {at} was not marked: {reason}", said));
 }
 
-/** Sends a kept mark, of this page or an earlier one. Returns whether the server has answered. */
+/** Sends a kept mark, of this page or an earlier one. Returns whether the ones behind it may be sent, too. */
 export async function sendWaiting({ key, keptAt, wanted, seconds, videoId }) {
   const fresh = () => ({ key, keptAt, wanted, seconds, video: { videoId }, picture: null, typed: new Map(), snap: null, removed: false });
   const marked = onTheirWay.get(key) ?? fresh();
   await submit(marked);
-  return !marked.waits;
+  return !marked.waits || marked.isAlone;
 }
 
 export function tell(words) {

@@ -84,7 +84,7 @@ export async function isRefused({ status, isOurs }) {
   return ask("/v2/session").then((session) => turnOf(session) === tenant, () => false);
 }
 
-/** Begins to send the marks of this tenant. `send(mark)` returns whether the server has answered. */
+/** Begins to send the marks of this tenant. `send(mark)` returns whether to go on with the next. */
 export function begin(whose, send) {
   tenant = whose;
   // no room to store it: no tenant is better than the previous one
@@ -94,7 +94,7 @@ export function begin(whose, send) {
   void sendAll();
 }
 
-/** Sends the marks in the order of marking, until one cannot be sent. */
+/** Sends the marks in the order of marking, until the server is found to be away. */
 async function sendAll() {
   clearTimeout(timer);
   if (sending) return;
