@@ -30,6 +30,15 @@ def test_where_the_database_is_away_what_was_seen_stays_with_its_time(
 
 
 @at_length
+def test_the_answer_of_a_proxy_is_not_taken_for_a_database_that_is_away(browser: Browser, site: Server) -> None:
+    with opened(browser, f"{site.ops}/jobs") as (page, _):
+        expect(page.locator("#link-said")).to_have_text("live")
+        page.route("**/internal/**", lambda route: route.fulfill(status=502, body="<h1>502 Bad Gateway</h1>"))
+        expect(page.locator("#away")).to_contain_text("The server does not answer: a proxy says status 502. What you")
+        expect(page.locator("#link-said")).to_have_text("no answer")
+
+
+@at_length
 def test_the_machine_is_shown_while_the_database_is_away(browser: Browser, site: Server, db: Db) -> None:
     with opened(browser, site.home + "ops/box") as (page, _):
         machine, postgres = panel(page, "The machine"), panel(page, "PostgreSQL")

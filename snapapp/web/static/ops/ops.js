@@ -150,7 +150,8 @@ function explain(error, token) {
   const from = seenAt ? ` What you see is from ${seenAt.toLocaleTimeString()}.` : "";
   put(at("away"), `${saidOf(error)}.${from} The page tries again by itself.`);
   at("away").hidden = false;
-  say("away", error instanceof Refused ? "the database is away" : "no answer");
+  if (!error.isOurs) return say("away", "no answer"); // of the server: a proxy may have given one
+  say("away", error.status === 503 ? "the database is away" : "the server failed");
 }
 
 function say(state, words) {

@@ -33,7 +33,7 @@ export const { send, ask, change } = client(headers);
 
 /** An error in words. A timeout may mean that the server itself waits for the database. */
 export function saidOf(error) {
-  if (error instanceof Refused) return error.message;
+  if (error instanceof Refused) return error.isOurs ? error.message : `The server does not answer: a proxy says ${error.message}`;
   if (error.name === "TimeoutError") return "There was no answer in time";
   if (/fetch|network|load failed/i.test(error.message)) return "The server does not answer";
   reportError(error); // an error in this page's code must not be shown as a network error
