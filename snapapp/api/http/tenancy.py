@@ -20,7 +20,7 @@ from snapapp.domain import operators, tenants
 from snapapp.domain.rules import rights
 from snapapp.domain.tables import Tenant
 from snapapp.domain.transactions import Begin, TenantTransaction
-from snapapp.errors import TenantNotFound, TokenKnown
+from snapapp.errors import TenantNotFound, TokenKnown, TokenRequired
 from snapapp.postgres.database import scope, session
 from snapapp.process.monolith import Monolith
 from snapapp.settings.table import Environment
@@ -131,6 +131,8 @@ def identified(db: Session, monolith: Monolith, claim: Claim, *, must_prove: boo
     if own is None:
         tenant = tenants.identify(db, code=claim.code, token=claim.token, tokens_required=required)
         own = TenantTransaction(db, tenant)
+    if claim.tenant is not None and claim.tenant.code != own.code:
+        raise TokenRequired  # the session ended within this request: what it goes on with is not the default tenant's
     claim.tenant = own.tenant
     return own
 

@@ -9,8 +9,10 @@ from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 from uuid import UUID
 
+import httpx
 import pytest
 import sqlalchemy
 from starlette.testclient import TestClient
@@ -274,10 +276,10 @@ def test_a_crash_between_the_last_byte_and_its_row_costs_nothing(
     assert (count(db, "video"), len(stored(client))) == (1, 1)
 
 
-def head(at: str, offset: int, length: int) -> bytes:
+def head(at: str, offset: int, length: int, **more: str) -> bytes:
     """Of a part, as it goes over a line."""
     lines = [f"PATCH {at} HTTP/1.1", "Host: localhost", f"Content-Length: {length}", f"Upload-Offset: {offset}"]
-    lines += [f"{name}: {value}" for name, value in (TUS | BYTES).items()]
+    lines += [f"{name}: {value}" for name, value in (TUS | BYTES | more).items()]
     return "\r\n".join([*lines, "", ""]).encode()
 
 
@@ -318,6 +320,34 @@ def test_a_line_that_breaks_and_a_server_that_dies_cost_no_byte_that_was_there(u
             assert b" 204 " in line.recv(100)
         video = server.ask(server.ask(at).headers["content-location"]).body
         assert (video["sizeBytes"], video["sha256"]) == (len(LARGE), hashlib.sha256(LARGE).hexdigest())
+    finally:
+        server.process.kill()
+        server.end()
+
+
+def test_what_is_sent_while_its_sender_is_revoked_becomes_no_video_of_another_tenant(
+    url: str, tmp_path: Path, engine: sqlalchemy.Engine, db: Db
+) -> None:
+    """Where no tokens are required, a request without a session is one of the default tenant, whose video it became."""
+    theirs = OTHER | {"X-Assinatura-Token": add_tenant(engine, "other")}
+    server = Served(tmp_path, SNAPAPP_DATABASE_URL=url, SNAPAPP_WORKER_ENABLED="false").until_up()
+    try:
+        ana = {"nickname": "ana", "email": "ana@fazenda.example", "role": "operator"}
+        added = server.ask("/v2/operators", "POST", ana, **theirs).body
+        signed_in = server.ask(urlsplit(added["link"]).path, "POST")
+        cookie = {"Cookie": signed_in.headers["set-cookie"].partition(";")[0]}
+        at = server.ask(UPLOADS, "POST", **TUS, **cookie, **{"Upload-Length": str(len(LARGE))}).headers["location"]
+        with socket.create_connection(("127.0.0.1", server.port), timeout=20) as line:
+            line.sendall(head(at, 0, len(LARGE), **cookie) + LARGE[:500_000])
+            until(lambda: server.ask(at, **theirs).body["offset"] > 0)
+            httpx.delete(
+                f"http://127.0.0.1:{server.port}/v2/operators/{added['id']}", headers=theirs
+            ).raise_for_status()
+            line.sendall(LARGE[500_000:])
+            assert b" 401 " in line.recv(100)
+        assert count(db, "video") == 0
+        assert server.ask(at, **theirs).body["videoId"]  # whoever still may goes on with it
+        assert scalar(db, "SELECT tenant FROM video") == "other"
     finally:
         server.process.kill()
         server.end()
