@@ -1,6 +1,7 @@
 """One attempt at one job: runs the processor and turns its return value or error into an Outcome."""
 
 import asyncio
+import os
 from contextlib import suppress
 from datetime import timedelta
 from time import monotonic
@@ -25,6 +26,7 @@ from snapapp.jobs.model import (
     describe,
     to_json,
 )
+from snapapp.jobs.os.forks import end_if_forked
 from snapapp.jobs.registry import Processor
 from snapapp.jobs.retry import delay_after, wait_spread
 from snapapp.jobs.settings import RetrySettings
@@ -45,11 +47,14 @@ def run(job: Job, processor: Processor, wait: wait_base, within: Within | None =
     """Runs the processor on this thread. Whatever it raises becomes an Outcome."""
     if job.exhausted:
         return exhausted(job, processor)
+    process = os.getpid()
     try:
         payloads.fit(job, processor.function)
         result = processor.function(job) if within is None else within.run(job, processor.function)
+        end_if_forked(process)
         return _NOTHING if result is None else Succeeded(to_json(result, what="result"))
     except BaseException as error:  # noqa: BLE001 - SystemExit in a processor fails its job, not the worker
+        end_if_forked(process, error)
         return judge(job, error, processor.wait or wait)
 
 
@@ -59,10 +64,12 @@ async def run_async(
     """Like `run`, on an event loop: here the time limit and a cancellation interrupt the processor at its awaits."""
     if job.exhausted:
         return exhausted(job, processor)
+    process = os.getpid()
     try:
         payloads.fit(job, processor.function)
         async with asyncio.timeout(timeout):
             result = await (processor.function(job) if within is None else within.wait(job, processor.function))
+        end_if_forked(process)
         return _NOTHING if result is None else Succeeded(to_json(result, what="result"))
     except asyncio.CancelledError as error:
         return judge(job, job.stop or error, processor.wait or wait)
@@ -71,6 +78,7 @@ async def run_async(
         is_deadline = job.deadline is not None and monotonic() >= job.deadline
         return judge(job, late if is_deadline else error, processor.wait or wait)
     except BaseException as error:  # noqa: BLE001 - as above
+        end_if_forked(process, error)
         return judge(job, error, processor.wait or wait)
 
 

@@ -20,6 +20,7 @@ from snapapp.jobs.errors import InvalidJob, JobCancelled, NoConnection, Permanen
 from snapapp.jobs.executors import messages
 from snapapp.jobs.model import Failure, Job, deciding, describe, to_json
 from snapapp.jobs.os import parentage
+from snapapp.jobs.os.forks import end_if_forked
 
 
 class Pipe:
@@ -88,12 +89,15 @@ def _isolate(*pipes: int) -> None:
 
 
 def _answer(request: dict[str, Any], job: Job, pipe: Pipe) -> dict[str, Any]:
+    process = os.getpid()
     try:
         function, context = resolve_name(request["path"]), request["context"]
         payloads.fit(job, function)
         result = Within(resolve_name(context), pipe.context).run(job, function) if context else function(job)
+        end_if_forked(process)
         return {"done": None if result is None else to_json(result, what="result")}
     except BaseException as raised:  # noqa: BLE001 - the job fails, and the child takes the next one
+        end_if_forked(process, raised)
         error = deciding(raised)
         if isinstance(error, Snooze):
             return {"snooze": error.delay.total_seconds()}

@@ -1,0 +1,15 @@
+import pytest
+
+from tests.factory import Db
+from tests.jobs.executors.test_executors import put
+from tests.jobs.kinds import forking
+from tests.jobs.working import until_status, working
+
+
+@pytest.mark.parametrize("kind", ["fork.thread", "fork.async", "fork.process"])
+def test_what_a_job_forks_ends_where_the_function_ends_and_says_nothing_of_the_job(url: str, db: Db, kind: str) -> None:
+    """It went on as a copy of the worker: it settled the job that its parent still ran, and never ended."""
+    with working(url, forking.registry):
+        for end, code in {"exit": 7, "raise": 1, "return": 0}.items():
+            job = until_status(db, put(db, kind, payload={"end": end}, max_attempts=1), "COMPLETED")
+            assert job.result == code
