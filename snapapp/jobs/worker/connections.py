@@ -2,6 +2,7 @@
 statements that it runs on them are cancelled."""
 
 import asyncio
+import os
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -90,6 +91,7 @@ class JobConnections:
         self._engine = engine
         self._most = most
         self._within = within
+        self._made_in = os.getpid()
         self._free = threading.Semaphore(most)
         self._turn = threading.Lock()  # for `loans`
         self.loans: dict[Job, tuple[Loan, ...]] = {}  # nearly always empty; other threads read it without the lock
@@ -164,6 +166,11 @@ class JobConnections:
     def _refuse_if_not_available(self, job: Job) -> None:
         if self._most == 0:
             raise NoConnection(f"{job.kind} job {job.id} asks for a connection, and SNAPAPP_JOB_CONNECTIONS is 0")
+        if os.getpid() != self._made_in:
+            raise NoConnection(
+                f"{job.kind} job {job.id} asks for a connection in a process that it has forked, which would talk into "
+                "its parent's: use one in the job itself, or open one of your own there"
+            )
         refuse_on_an_event_loop(job)
 
 

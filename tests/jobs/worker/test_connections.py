@@ -1,6 +1,7 @@
 """job.connection(): a transaction of the job's own, and statements that end when the attempt should."""
 
 import asyncio
+import os
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -202,9 +203,30 @@ def ask_where_there_are_none(registry: Registry) -> str:
     return "none"
 
 
+def ask_in_a_fork(registry: Registry) -> str:
+    @registry.processor("fork")
+    def fork(job: Job) -> None:
+        said, mouth = os.pipe()
+        pid = os.fork()
+        if pid == 0:
+            try:
+                job.connection().__enter__()
+            except NoConnection as error:
+                os.write(mouth, str(error).encode())
+            finally:
+                os._exit(0)
+        os.close(mouth)
+        os.waitpid(pid, 0)
+        with os.fdopen(said) as words:
+            raise NoConnection(words.read())
+
+    return "fork"
+
+
 @pytest.mark.parametrize(
     ("declare", "words"),
     [
+        (ask_in_a_fork, "in a process that it has forked, which would talk into its parent's"),
         (ask_on_the_loop, "would hold up all the others: use it in a function that is called with asyncio.to_thread"),
         (ask_where_there_are_none, "SNAPAPP_JOB_CONNECTIONS is 0"),
     ],
