@@ -186,6 +186,35 @@ def test_a_web_application_works_the_queue_while_it_serves(url: str, db: Db) -> 
 
 
 @pytest.mark.usefixtures("nothing_declared")
+def test_an_application_whose_start_is_given_up_leaves_no_worker_behind(url: str, db: Db) -> None:
+    """As where a framework starts its lifespan with a time limit: the start went on alone, and nobody stopped it."""
+    starts, may_start, stopped = (threading.Event() for _ in range(3))
+
+    @process_hooks.on_start
+    def open_pool() -> None:
+        starts.set()
+        may_start.wait(PATIENCE)
+
+    process_hooks.on_stop(stopped.set)
+
+    async def serve() -> None:
+        async with lifespan(url, registry=Registry(), **QUICK)(None):
+            pytest.fail("it serves")
+
+    async def give_up() -> None:
+        serving = asyncio.create_task(serve())
+        await asyncio.to_thread(starts.wait, PATIENCE)
+        serving.cancel()
+        may_start.set()
+        with pytest.raises(asyncio.CancelledError):
+            await serving
+
+    asyncio.run(give_up())
+    assert stopped.is_set()
+    assert overviews.workers(db) == []
+
+
+@pytest.mark.usefixtures("nothing_declared")
 def test_hooks_run_in_order_and_are_undone_in_the_other(url: str, db: Db) -> None:
     done: list[str] = []
 

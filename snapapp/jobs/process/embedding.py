@@ -80,8 +80,8 @@ def lifespan(database: str | JobsSettings, **options: Any) -> Lifespan:
     @asynccontextmanager
     async def working(_app: Any) -> AsyncIterator[dict[str, Worker]]:
         worker = Worker(database, **options)  # here, so that importing the application makes no worker
-        await asyncio.to_thread(worker.start)
         try:
+            await asyncio.to_thread(worker.start)  # goes on where this is cancelled: `stop` waits for it
             yield {"worker": worker}
         finally:
             await asyncio.to_thread(worker.stop)  # on a thread: it waits for jobs, and the loop must not
