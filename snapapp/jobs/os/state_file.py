@@ -48,9 +48,18 @@ class StateFile:
 
     @classmethod
     def make(cls) -> Self:
-        """Makes a new file: called by the supervisor before it starts a worker, or by a worker without a supervisor."""
+        """Makes a new file: called by the supervisor before it starts a worker, or by a worker without a supervisor.
+        OSError: the disk is full."""
         _sweep()
-        return cls(*tempfile.mkstemp(prefix=_PREFIX))
+        handle, path = tempfile.mkstemp(prefix=_PREFIX)
+        state = cls(handle, path)
+        try:
+            state._take_room(0, mmap.PAGESIZE)
+        except BaseException:
+            state.forget()
+            state.close()
+            raise
+        return state
 
     @classmethod
     def open(cls, path: str) -> Self:
@@ -115,9 +124,10 @@ class StateFile:
     # --- its slots --------------------------------------------------------------------------------------------
 
     def use(self, slots: int) -> None:
-        """Sets the number of slots."""
+        """Sets the number of slots. OSError: the disk is full."""
         if slots > MOST_SLOTS:
             raise ValueError(f"one process may run {MOST_SLOTS} jobs at once, not {slots}")
+        self._take_room(mmap.PAGESIZE, 8 * (_HEADER + 2 * slots))
         self._numbers[_SLOTS] = slots
 
     def marker(self, slot: int) -> Callable[[int, float], None]:
@@ -142,6 +152,18 @@ class StateFile:
 
     def _slots(self) -> range:
         return range(_HEADER, _HEADER + 2 * min(self._numbers[_SLOTS], MOST_SLOTS), 2)
+
+    def _take_room(self, since: int, until: int) -> None:
+        """Writes these bytes, which nobody has used yet, so that the disk has room for them. The kernel kills (SIGBUS)
+        whoever touches a mapped page that a full disk has no room for."""
+        missing = bytes(max(0, until - since))
+        with Path(self.path).open("r+b", buffering=0) as file:
+            file.seek(since)
+            while missing:
+                try:
+                    missing = missing[file.write(missing) :]
+                except OSError as error:
+                    raise OSError(error.errno, error.strerror, self.path) from error
 
     # --- its end ----------------------------------------------------------------------------------------------
 

@@ -11,6 +11,7 @@ import pytest
 
 from snapapp.jobs.os import state_file
 from snapapp.jobs.os.state_file import MOST_SLOTS, Reason, StateFile
+from tests import ROOT
 
 
 @pytest.fixture
@@ -62,6 +63,40 @@ def test_a_file_that_is_gone_or_not_ours_tells_nothing(tmp_path: Path, state: St
 def test_more_slots_than_the_file_has_are_refused(state: StateFile) -> None:
     with pytest.raises(ValueError, match="32000 jobs at once, not 32001"):
         state.use(MOST_SLOTS + 1)
+
+
+_ON_A_FULL_DISK = """
+import sys, tempfile
+from pathlib import Path
+from snapapp.jobs.os.state_file import StateFile
+tempfile.tempdir = sys.argv[1]
+before = StateFile.make()
+with Path(tempfile.tempdir, "full").open("wb", buffering=0) as file:
+    try:
+        while True:
+            file.write(bytes(512))
+    except OSError:
+        pass
+for start in (StateFile.make, lambda: before.use(300)):
+    try:
+        start()
+    except OSError as error:
+        print(error.strerror, Path(error.filename).parent == Path(tempfile.tempdir))
+before.use(200)
+before.ready()
+print(sorted(path.name for path in Path(tempfile.tempdir).iterdir()) == ["full", Path(before.path).name])
+"""
+
+
+def test_a_full_disk_is_an_error_and_kills_nobody(tmp_path: Path) -> None:
+    """Each write to the mapped file was a SIGBUS: the whole application died without a word, and a supervisor too."""
+    script = 'mount -t tmpfs -o size=64k none "$1" && exec "$2" -c "$3" "$1"'
+    apart = ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c", script, "sh"]
+    argv = [*apart, str(tmp_path), sys.executable, _ON_A_FULL_DISK]
+    result = subprocess.run(argv, capture_output=True, text=True, check=False, cwd=ROOT)
+    if "unshare:" in result.stderr or "mount:" in result.stderr:
+        pytest.skip(f"no disk of our own to fill: {result.stderr.strip()}")
+    assert (result.returncode, result.stdout.splitlines()) == (0, ["No space left on device True"] * 2 + ["True"])
 
 
 def test_what_killed_processes_left_behind_goes_after_a_day_and_what_is_mapped_stays(
