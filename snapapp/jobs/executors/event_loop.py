@@ -3,6 +3,7 @@
 import asyncio
 import select
 import selectors
+import sys
 import threading
 from collections import deque
 from collections.abc import Awaitable, Callable
@@ -106,9 +107,15 @@ class AsyncExecutor:
 
 
 def _new_loop() -> asyncio.AbstractEventLoop:
-    if not hasattr(select, "epoll"):
+    if not hasattr(select, "epoll") or _has_a_policy_of_the_applications():
         return asyncio.new_event_loop()  # kqueue waits as long as it is asked to
     return asyncio.SelectorEventLoop(_FineSelector())
+
+
+def _has_a_policy_of_the_applications() -> bool:
+    """As with `uvloop.install()`. Until Python 3.14 a loop asks the policy how the programs end that its coroutines
+    start, and uvloop's answers its own loops only: create_subprocess_exec raised NotImplementedError."""
+    return sys.version_info < (3, 14) and type(asyncio.get_event_loop_policy()) is not asyncio.DefaultEventLoopPolicy
 
 
 if hasattr(select, "epoll"):

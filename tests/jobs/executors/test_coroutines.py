@@ -10,6 +10,7 @@ from typing import Any
 import psycopg
 import pytest
 import sqlalchemy
+import uvloop
 
 from snapapp.jobs import Job, enqueue
 from snapapp.jobs.errors import LeaseLost
@@ -82,6 +83,23 @@ def test_a_coroutine_that_holds_up_its_loop_is_given_up_and_a_restart_is_wanted(
         released.set()
         assert "its result was dropped" in heard.wait_for("worker.error", times=2).facts["error"]
         until(lambda: worker.vitals().wants_restart is None)
+
+
+def test_coroutines_start_programs_also_where_the_application_has_installed_uvloop(
+    url: str, db: Db, registry: Registry
+) -> None:
+    """NotImplementedError: its policy knows only of its own loops how the programs of coroutines end."""
+
+    @registry.processor("program")
+    async def program(job: Job) -> int:
+        return await (await asyncio.create_subprocess_exec("true")).wait()
+
+    asyncio.set_event_loop_policy(uvloop.EventLoopPolicy())
+    try:
+        with working(url, registry):
+            assert until_status(db, enqueue(db, "program", max_attempts=1) or 0, "COMPLETED", "FAILED").result == 0
+    finally:
+        asyncio.set_event_loop_policy(None)
 
 
 def test_a_worker_whose_loop_is_held_up_leaves_as_any_other(url: str, db: Db, released: threading.Event) -> None:
