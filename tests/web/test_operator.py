@@ -185,6 +185,20 @@ def test_the_keyboard_steps_plays_and_takes_an_interval_and_space_never_scrolls(
     page.keyboard.press("Control+s")
     expect(moments(page)).to_have_count(1)
 
+    page.keyboard.press("Escape")
+    speed = page.get_by_label("Speed")
+    speed.focus()
+    page.keyboard.press("ArrowDown")  # the arrows and the space bar are the list's, and letters the player's
+    expect(speed).to_have_value("2")
+    page.keyboard.press("s")
+    expect(moments(page)).to_have_count(2)
+    page.keyboard.press("Escape")
+    speed.click()
+    speed.select_option("1")
+    expect(speed).not_to_be_focused()  # chosen with the mouse: all keys are the player's again
+    page.keyboard.press("s")
+    expect(moments(page)).to_have_count(3)
+
 
 @pytest.mark.parametrize("scheme", [pytest.param("light", marks=pytest.mark.at_length), "dark"])
 def test_on_a_phone_all_of_it_can_be_read(page: Page, brete: Path, scheme: Any) -> None:

@@ -138,10 +138,11 @@ function hear(marked) {
 // --- keys -------------------------------------------------------------------------------------------------------
 
 const isTyping = (element) => element.closest("input:not([type=range], [type=checkbox]), textarea, select, [contenteditable]");
+const isOfSpeeds = (target, key) => target === at("rate") && /^[a-z]$/i.test(key); // its choices are numbers: no letter finds one
 const isPressed = (element) => element.closest("button, a, summary, label");
 
 document.addEventListener("keydown", (event) => {
-  if (event.ctrlKey || event.metaKey || event.altKey || isTyping(event.target) || document.querySelector("dialog[open]")) return;
+  if (event.ctrlKey || event.metaKey || event.altKey || (isTyping(event.target) && !isOfSpeeds(event.target, event.key)) || document.querySelector("dialog[open]")) return;
   if (event.key === " " && isPressed(event.target)) return; // the space bar presses the focused button
   const key = event.key.toLowerCase();
   const act = { s: () => event.repeat || marking.mark(), d: () => marking.toForm() || moments.describeNewest(), "?": () => (at("keys").open = !at("keys").open) }[key];

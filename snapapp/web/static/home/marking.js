@@ -2,7 +2,7 @@
 // moment has its own form, which begins empty, and a name is saved without asking only if the player still shows that
 // moment.
 
-import { at, client, isAgreed, local, make, markInvalid, put } from "/static/parts/page.js";
+import { at, client, isAgreed, leaveAfterChoice, local, make, markInvalid, put } from "/static/parts/page.js";
 import { filmedAt, flawOfTyped } from "/static/home/filmed.js";
 import { isNamed, labelOf } from "/static/parts/moment.js";
 import { operatorOrAsk, showOperator } from "/static/home/operator.js";
@@ -39,6 +39,7 @@ export async function begin(listener, show) {
 }
 
 at("template").addEventListener("change", () => browser.set("template", at("template").value));
+leaveAfterChoice(at("template"));
 
 export function learnName(name) {
   if (recent.includes(name)) recent.splice(recent.indexOf(name), 1);

@@ -1,7 +1,7 @@
 // The player: it knows the exact frame that is shown, and moves in the video. A video that the browser cannot play is
 // shown as stills from the server, until there is a copy that plays.
 
-import { at, client, local, pause, put } from "/static/parts/page.js";
+import { at, client, leaveAfterChoice, local, pause, put } from "/static/parts/page.js";
 import { browser } from "/static/parts/remembered.js";
 import { clock, number, t, told } from "/static/parts/words.js";
 
@@ -358,6 +358,7 @@ for (const [id, act] of [
 }
 film.addEventListener("click", toggle);
 at("rate").addEventListener("change", () => setRate(Number(at("rate").value)));
+leaveAfterChoice(at("rate"));
 at("seek").addEventListener("input", () => {
   stop();
   goTo(Number(at("seek").value));

@@ -2,7 +2,7 @@
 // each clip has its own controls.
 
 import "/static/parts/times.js";
-import { at, put } from "/static/parts/page.js";
+import { at, leaveAfterChoice, put } from "/static/parts/page.js";
 import { clock, t } from "/static/parts/words.js";
 
 const APART = 0.06; // s that one clip may be behind the other before it is moved
@@ -84,6 +84,7 @@ at("seek").addEventListener("input", () => {
   goTo(Number(at("seek").value));
 });
 at("rate").addEventListener("change", () => films.forEach((film) => (film.playbackRate = Number(at("rate").value))));
+leaveAfterChoice(at("rate"));
 
 const known = (film) => film.readyState >= 1 || new Promise((done) => film.addEventListener("loadedmetadata", done, { once: true }));
 if (films.length === 2) Promise.all(films.map(known)).then(begin);

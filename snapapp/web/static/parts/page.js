@@ -51,6 +51,14 @@ export function markInvalid(element, isWrong) {
   else element.removeAttribute("aria-invalid");
 }
 
+/** Gives the keys back to the page when something is chosen in a list with the mouse. With the keyboard one stays there. */
+export function leaveAfterChoice(list) {
+  let isPointed = false;
+  list.addEventListener("pointerdown", () => (isPointed = true));
+  list.addEventListener("keydown", () => (isPointed = false));
+  list.addEventListener("change", () => isPointed && list.blur());
+}
+
 /** Asks in a dialog that has a button for no, which has the focus, and after it one for yes. */
 export async function isAgreed(dialog) {
   dialog.returnValue = "";
