@@ -153,15 +153,17 @@ export function panel(title, { sql = null, note = "", className = "" } = {}, ...
   if (note) head.append(make("p", { className: "quiet", textContent: note }));
   const trouble = make("p", { className: "trouble", role: "status" });
   const section = make("section", { className: `panel ${className}` }, head, trouble, ...children);
-  if (sql) head.append(sqlButton(section, sql));
+  for (const each of section.querySelectorAll("table")) each.setAttribute("aria-label", title);
+  if (sql) head.append(sqlButton(section, sql, title));
   return section;
 }
 
-function sqlButton(section, sql) {
+function sqlButton(section, sql, title) {
   const box = code();
   box.hidden = true;
   const button = make("button", { type: "button", className: "sql", textContent: "SQL", title: "The same in psql" });
   button.setAttribute("aria-expanded", "false");
+  button.setAttribute("aria-label", `SQL: ${title}`);
   button.addEventListener("click", () => {
     put(box.querySelector("code"), typeof sql === "function" ? sql() : sql);
     box.hidden = !box.hidden;
