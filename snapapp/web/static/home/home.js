@@ -171,6 +171,8 @@ at("sign-in").addEventListener("submit", async (event) => {
 });
 
 addEventListener("signed-out", () => (at("sign-in").hidden = false));
+// somebody may have signed in in another window meanwhile
+addEventListener("focus", () => at("sign-in").hidden || begin().catch(lost));
 
 /** Signs out. The operator's name is forgotten too, because the next person at this screen may be another. */
 at("sign-out").addEventListener("click", async () => {
