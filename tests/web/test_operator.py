@@ -115,6 +115,16 @@ def test_while_nobody_works_the_page_says_what_it_waits_for(page: Page, brete: P
     page.keyboard.type("2025081500AM")
     expect(page.locator("#filmed")).to_have_value("2025-03-01T08:15")
 
+    page.evaluate("localStorage.setItem('operator', JSON.stringify({nickname: 'Ana', email: 'ana@fazenda.example'}))")
+    db.execute("SELECT pause_queue('media')")
+    try:
+        page.locator("#filmed").blur()
+        page.keyboard.press("s")
+        expect(page.locator("#mark-said")).to_contain_text("It waits in the queue. If this lasts")
+    finally:
+        db.execute("SELECT resume_queue('media')")
+    expect(page.locator("#mark-said")).to_be_empty()  # it is made now
+
 
 def test_where_tokens_are_required_one_signs_in_and_meets_nothing_internal(
     browser: Browser, serve: Callable[..., Server]

@@ -105,6 +105,7 @@ function learn(snap) {
     const was = before.status !== "PENDING" && snap.status === "PENDING" && !known.isRetried;
     if (was) return; // an old answer that came after a newer one
     known.snap = { ...snap, job: snap.job ?? before.job };
+    noteMove(before, known.snap);
     known.isRetried = false;
   } else {
     const place = entries.findIndex((each) => each.snap && each.snap.createdAt < snap.createdAt);
@@ -131,9 +132,18 @@ async function follow(id) {
     await pause(LOOK_EVERY * Math.max(1, (followed.size / 4) * (0.5 + Math.random())));
     if (!document.hidden) await refresh(id);
     const waits = entryOf(id)?.snap?.job?.status === "PENDING";
-    if (waits && Date.now() - began > LONG) say(t("It waits in the queue. If this lasts, tell whoever runs the server."));
+    if (waits && Date.now() - Math.max(began, movedAt) > LONG) say(STUCK);
   }
   followed.delete(id);
+}
+
+const STUCK = t("It waits in the queue. If this lasts, tell whoever runs the server.");
+let movedAt = 0; // when a moment was last begun or finished: others that wait behind it are no reason to call anybody
+
+function noteMove(before, after) {
+  if (before.status === after.status && before.job?.status === after.job?.status) return;
+  movedAt = Date.now();
+  if (at("mark-said").textContent === STUCK) say("");
 }
 
 async function refresh(id) {
