@@ -15,6 +15,8 @@ from tests.web.test_first_minute import PATIENCE, SOME_FRAMES
 
 __all__ = ["brete", "page"]
 
+BACKGROUND = "(each) => getComputedStyle(each).backgroundColor"
+
 
 @pytest.mark.at_length  # api/product/test_snap_actions has it in every run
 def test_a_moment_that_fails_says_why_and_can_be_tried_again_or_deleted(
@@ -190,6 +192,9 @@ def test_the_keyboard_steps_plays_and_takes_an_interval_and_space_never_scrolls(
     go(page, 1.6)
     page.keyboard.press("o")
     expect(page.locator("#interval")).to_have_text("0:00.40 to 0:01.60")
+    page.emulate_media(forced_colors="active")
+    assert page.locator("#range").evaluate(BACKGROUND) != page.locator("body").evaluate(BACKGROUND)
+    page.emulate_media(forced_colors="none")
     for detail in (1, 2):  # a double click
         page.locator("#mark").dispatch_event("click", {"detail": detail})
     expect(moments(page)).to_have_count(1)
