@@ -141,7 +141,7 @@ function line(video) {
   const button = make(
     "button",
     { type: "button", className: "video" },
-    make("b", { textContent: nameOfVideo(video) }),
+    make("b", { dir: "auto", textContent: nameOfVideo(video) }),
     make("span", { className: "quiet", textContent: facts.join(" · ") }),
     words ? state : null,
   );

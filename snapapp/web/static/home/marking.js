@@ -183,7 +183,7 @@ function pictureOf({ picture, snap }) {
 
 function line(moment, field) {
   const id = `field-${field.key}`;
-  const input = make("input", { id, type: "text", autocomplete: "off", spellcheck: false, maxLength: field.isName ? 200 : 1000, inputMode: field.type === "number" ? "decimal" : "text" });
+  const input = make("input", { id, type: "text", dir: "auto", autocomplete: "off", spellcheck: false, maxLength: field.isName ? 200 : 1000, inputMode: field.type === "number" ? "decimal" : "text" });
   input.value = moment.typed.get(field.key) ?? field.default ?? "";
   input.dataset.key = field.key;
   input.dataset.type = field.type;
@@ -239,7 +239,7 @@ function numberOf(text) {
 function showRecent() {
   const name = inputs().find((each) => each.dataset.name === "true");
   const buttons = recent.map((each) => {
-    const button = make("button", { type: "button", className: "chip", textContent: each });
+    const button = make("button", { type: "button", className: "chip", dir: "auto", textContent: each });
     button.addEventListener("click", () => {
       name.value = each;
       name.dispatchEvent(new Event("input"));

@@ -7,7 +7,7 @@ import { player } from "/static/home/player.js";
 import { isFiled, submit, unanswered } from "/static/home/sending.js";
 import { mayChange, operator } from "/static/parts/signed-in.js";
 import * as waiting from "/static/home/waiting.js";
-import { clock, t, told } from "/static/parts/words.js";
+import { clock, isolated, t, told } from "/static/parts/words.js";
 
 const AT_ONCE = 50; // moments a page
 const LOOK_EVERY = 1000; // ms between two looks at an unfinished snap
@@ -112,7 +112,7 @@ function learn(snap) {
     entries.splice(place < 0 ? entries.length : place, 0, { snap, marked: null });
   }
   if (before?.status === "PENDING" && snap.status !== "PENDING") {
-    put(at("spoken"), `${nameOf(snap)}, ${clock(momentOf(snap))}: ${stateOf(snap).words}`);
+    put(at("spoken"), `${isolated(nameOf(snap))}, ${clock(momentOf(snap))}: ${stateOf(snap).words}`);
   }
   if (snap.status === "PENDING") void follow(snap.snapId);
   else if (snap.status === "FAILED" && !entryOf(snap.snapId).snap.job) void refresh(snap.snapId); // lists have no job
@@ -230,7 +230,7 @@ function draw() {
 function card(entry) {
   const parts = {
     picture: make("img", { alt: "", width: 112, height: 63, hidden: true }),
-    name: make("b"),
+    name: make("b", { dir: "auto" }),
     time: make("span", { className: "quiet" }),
     state: make("span", { className: "state" }),
     said: make("p", { className: "said-of" }),
@@ -382,7 +382,7 @@ function tick(entry) {
 
 function place(entry, length) {
   const snap = snapOf(entry);
-  const words = `${snap ? nameOf(snap) : t("not described yet")}, ${clock(secondsOf(entry))}`;
+  const words = `${snap ? isolated(nameOf(snap)) : t("not described yet")}, ${clock(secondsOf(entry))}`;
   entry.tick.title = words;
   entry.tick.setAttribute("aria-label", words);
   entry.tick.dataset.state = snap?.status ?? "PENDING";

@@ -4,13 +4,13 @@
 import { at, put } from "/static/parts/page.js";
 import { browser } from "/static/parts/remembered.js";
 import { operator, signedIn } from "/static/parts/signed-in.js";
-import { t } from "/static/parts/words.js";
+import { isolated, t } from "/static/parts/words.js";
 
 export function showOperator() {
   const known = operator();
   at("operator").disabled = signedIn() !== null;
   put(at("operator"), known ? known.nickname : t("Who are you?"));
-  at("operator").title = known ? `${known.nickname}, ${known.email}` : "";
+  at("operator").title = known ? `${isolated(known.nickname)}, ${known.email}` : "";
 }
 
 /** The operator, who is asked for if the browser does not know yet; null if the question was not answered. */

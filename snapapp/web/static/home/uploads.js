@@ -54,7 +54,7 @@ function shown(name, bytes) {
     buttons: make("span", { className: "line" }),
   };
   line.bar.setAttribute("aria-label", name);
-  line.item = make("li", {}, make("b", { textContent: name }), line.bar, line.said, line.buttons);
+  line.item = make("li", {}, make("b", { dir: "auto", textContent: name }), line.bar, line.said, line.buttons);
   lines.push(line);
   at("uploads").append(line.item);
   return line;

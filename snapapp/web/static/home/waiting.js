@@ -5,7 +5,7 @@
 import { arrange, at, client, make } from "/static/parts/page.js";
 import { browser } from "/static/parts/remembered.js";
 import { turnOf } from "/static/parts/signed-in.js";
-import { clock, t, told } from "/static/parts/words.js";
+import { clock, isolated, t, told } from "/static/parts/words.js";
 
 const KEPT = "waiting";
 const AGAIN_AFTER = 15_000; // ms until the next try, if the browser does not report that it is online
@@ -151,7 +151,7 @@ function line({ key, seconds, name, wanted, refused = "" }) {
     forget(key);
     hearForgotten(key);
   });
-  return make("li", {}, make("b", { textContent: clock(seconds) }), make("span", { textContent: ` ${name} · ${wanted.nickname} ${refused && `· ${told(refused)} `}` }), drop);
+  return make("li", {}, make("b", { textContent: clock(seconds) }), make("span", { textContent: ` ${isolated(name)} · ${isolated(wanted.nickname)} ${refused && `· ${told(refused)} `}` }), drop);
 }
 
 show();

@@ -4,7 +4,7 @@
 import "/static/parts/times.js";
 import { at, put } from "/static/parts/page.js";
 import { tab } from "/static/parts/remembered.js";
-import { t } from "/static/parts/words.js";
+import { isolated, t } from "/static/parts/words.js";
 
 const KEPT = "chosen";
 
@@ -34,7 +34,7 @@ function show() {
   const names = chosen.map(({ name }) => name);
   at("chosen").hidden = !chosen.length;
   at("compare").hidden = chosen.length < 2;
-  put(at("chosen-said"), chosen.length === 1 ? t("{name} is chosen. Choose another one to compare it with.", { name: names[0] }) : names.join(" · "));
+  put(at("chosen-said"), chosen.length === 1 ? t("{name} is chosen. Choose another one to compare it with.", { name: names[0] }) : names.map(isolated).join(" · "));
   if (chosen.length === 2) at("compare").href = `/snaps/compare?${new URLSearchParams({ a: chosen[0].id, b: chosen[1].id })}`;
 }
 

@@ -4,7 +4,7 @@ import { at, client, copied, local, make, markInvalid, pause, put, serverTime } 
 import { flawOfClock, flawOfFilmed, isNamed, labelOf, momentOf, nameOf, stateOf } from "/static/parts/moment.js";
 import { pictureOf } from "/static/parts/qr.js";
 import { mayChange, operator, signedIn, signIn } from "/static/parts/signed-in.js";
-import { asLocal, clock, exactly, inFull, number, t, told, when } from "/static/parts/words.js";
+import { asLocal, clock, exactly, inFull, isolated, number, t, told, when } from "/static/parts/words.js";
 
 const LOOK_EVERY = 1000; // ms between two looks at an unfinished snap
 
@@ -25,7 +25,7 @@ async function show() {
   tag = answer.headers.get("ETag");
   const { state, words } = stateOf(snap);
   document.title = `${nameOf(snap)} · snapapp`;
-  put(at("title"), `${nameOf(snap)}, ${clock(momentOf(snap))}`);
+  at("title").replaceChildren(written(nameOf(snap)), `, ${clock(momentOf(snap))}`);
   at("state").dataset.state = state;
   put(at("state"), words);
   at("error").hidden = !snap.error || snap.status === "COMPLETED";
@@ -83,15 +83,18 @@ function drawFrames({ frames }) {
 
 // --- the record -------------------------------------------------------------------------------------------------
 
+/** What a person has written: from right to left, where it is Hebrew or Arabic. */
+const written = (text) => make("bdi", { textContent: text });
+
 function showRecord(snap) {
   const list = at("record");
   list.replaceChildren();
   const add = (name, value) => value && list.append(make("dt", { textContent: name }), make("dd", {}, value));
-  if (isNamed(snap)) add(labelOf("id"), make("a", { href: `/snaps/subject?id=${encodeURIComponent(snap.subject.id)}`, textContent: snap.subject.id }));
+  if (isNamed(snap)) add(labelOf("id"), make("a", { href: `/snaps/subject?id=${encodeURIComponent(snap.subject.id)}`, dir: "auto", textContent: snap.subject.id }));
   for (const { key, stringValue, numberValue } of snap.subject.attributes) {
-    add(labelOf(key), stringValue ?? (numberValue === null ? "" : inFull(numberValue)));
+    add(labelOf(key), (stringValue && written(stringValue)) ?? (numberValue === null ? "" : inFull(numberValue)));
   }
-  add(t("Marked by"), `${snap.nickname}, ${when(snap.createdAt)}`);
+  add(t("Marked by"), make("span", {}, written(snap.nickname), `, ${when(snap.createdAt)}`));
   add(t("Filmed"), filmedOf(snap));
   add(t("Moment"), `${clock(momentOf(snap))}, ${number(snap.durationSeconds)} s`);
   const probe = snap.videoProbe;
@@ -166,8 +169,8 @@ at("correct-filmed").addEventListener("keydown", (event) => event.key === "Escap
 
 /** The values of a subject in a correction, each in words. */
 function saidOf({ id: name, attributes, dataFilmagem }) {
-  const values = attributes.map(({ key, stringValue, numberValue }) => `${labelOf(key)} ${stringValue ?? inFull(numberValue ?? 0)}`);
-  return [name === id ? null : name, ...values, dataFilmagem && `${t("Filmed")} ${exactly(dataFilmagem)}`].filter(Boolean);
+  const values = attributes.map(({ key, stringValue, numberValue }) => `${labelOf(key)} ${isolated(stringValue ?? inFull(numberValue ?? 0))}`);
+  return [name === id ? null : isolated(name), ...values, dataFilmagem && `${t("Filmed")} ${exactly(dataFilmagem)}`].filter(Boolean);
 }
 
 const changed = (before, after) => `${apart(before, after)} → ${apart(after, before)}`;
@@ -178,7 +181,7 @@ async function showCorrections() {
   const { items } = await ask(`${api}/corrections`);
   at("history").hidden = !items.length;
   at("corrections").replaceChildren(...items.map(({ by, at: moment, before, after }) =>
-    make("li", {}, make("span", { className: "quiet", textContent: `${by}, ${when(moment)}` }), make("p", { textContent: changed(saidOf(before), saidOf(after)) })),
+    make("li", {}, make("span", { className: "quiet", textContent: `${isolated(by)}, ${when(moment)}` }), make("p", { textContent: changed(saidOf(before), saidOf(after)) })),
   ));
 }
 

@@ -25,8 +25,13 @@ function preferred() {
 /** The text in the page's language, with values in place of {names}. */
 export function t(text, values = {}) {
   const found = language === "pt" ? (PORTUGUESE[text] ?? text) : text;
-  return found.replace(/\{(\w+)\}/g, (whole, name) => values[name] ?? whole);
+  return found.replace(/\{(\w+)\}/g, (whole, name) => isolated(values[name] ?? whole));
 }
+
+const FROM_THE_RIGHT = /[\u0590-\u08ff\u200f\u202a-\u202e\u2066-\u2069\ufb1d-\ufdff\ufe70-\ufefc]/;
+
+/** A person's text to stand among ours: one that is written from right to left would reorder the words around it. */
+export const isolated = (text) => (FROM_THE_RIGHT.test(text) ? `\u2068${text}\u2069` : text);
 
 /** A message of the server in the page's language, or unchanged if there is no translation. */
 export function told(text) {
