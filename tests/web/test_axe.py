@@ -9,7 +9,7 @@ from typing import Any
 
 import httpx
 import pytest
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Browser, Page, ViewportSize, expect
 
 from tests.factory import Db, make_job, make_jobs
 from tests.web.conftest import HOSTILE, Server, opened
@@ -25,17 +25,61 @@ JUDGE = """async (only) => (await axe.run(document, { resultTypes: ["violations"
 TARGETS = {"rules": {"target-size": {"enabled": True}}}  # at least 24 pixels, or as much room around: WCAG 2.2
 # By night nothing changes but the colours.
 SCHEMES: dict[Any, dict[str, Any]] = {"light": TARGETS, "dark": {"runOnly": ["color-contrast"]}}
+# As a window of 1280 pixels is at 400 %, with text of twice the size on top: WCAG 1.4.4 and 1.4.10.
+MAGNIFIED: ViewportSize = {"width": 320, "height": 640}
+STICKS_OUT = """(size) => {
+    const root = document.documentElement;
+    root.style.fontSize = size;
+    const isWide = root.scrollWidth > innerWidth;
+    const isBeyond = (each) => each.getBoundingClientRect().right > innerWidth;
+    const beyond = [...document.querySelectorAll("body *")].filter(isBeyond);
+    root.style.fontSize = "";
+    return isWide ? beyond.map((each) => `sticks out: ${each.outerHTML.slice(0, 200)}`) : [];
+}"""
+HEBREW = "פרה 12, אדומה."
+# Where its first letter and its full stop stand: the full stop is left of all the rest.
+READ = """(each) => {
+    const texts = document.createTreeWalker(each, NodeFilter.SHOW_TEXT);
+    while (!texts.nextNode().data.includes("."));
+    const range = document.createRange();
+    return ["פ", "."].map((letter) => {
+        const place = texts.currentNode.data.indexOf(letter);
+        range.setStart(texts.currentNode, place);
+        range.setEnd(texts.currentNode, place + 1);
+        return Math.round(range.getBoundingClientRect().left);
+    });
+}"""
 OPS = ("", "/jobs", "/jobs/{job}", "/queues", "/history", "/schedules", "/workers", "/box", "/costs", "/audit")
 
 
 def violations(page: Page) -> list[str]:
-    """Of what is shown now, in both schemes."""
-    found = []
+    """Of what is shown now, in both schemes, and magnified."""
+    before = page.viewport_size
+    assert before
+    page.set_viewport_size(MAGNIFIED)
+    found: list[str] = page.evaluate(STICKS_OUT, "200%")[:3]
+    page.set_viewport_size(before)
     page.evaluate(AXE)
     for scheme, only in SCHEMES.items():
         page.emulate_media(color_scheme=scheme, reduced_motion="reduce")
         found += [f"{scheme}: {each}" for each in page.evaluate(JUDGE, only)]
     return found
+
+
+def left_on_paper(page: Page) -> list[str]:
+    """What can be done only on a screen. A moment in the player's list is a button, and printed."""
+    page.emulate_media(media="print")
+    every = page.locator("nav, form, button:not(.snap), input, select")
+    words = "(all) => all.filter((each) => each.checkVisibility()).map((each) => each.outerHTML.slice(0, 200))"
+    found: list[str] = every.evaluate_all(words)
+    page.emulate_media(media="screen")
+    return found
+
+
+def is_read_from_the_right(page: Page, place: str) -> bool:
+    expect(page.locator(place).first).to_contain_text(HEBREW)
+    first, last = page.locator(place).first.evaluate(READ)
+    return bool(last < first)
 
 
 @pytest.fixture
@@ -73,19 +117,26 @@ def test_the_operators_pages(page: Page, site: Server, brete: Path) -> None:
     page.keyboard.press("Enter")
     expect(moments(page).first.locator(".state")).to_have_text(SOME_FRAMES, timeout=PATIENCE)
     page.locator("#keys summary").click()
-    page.get_by_label("Subject").fill(HOSTILE)
+    page.get_by_label("Subject").fill(HEBREW)
+    page.get_by_label("Notes").fill(HOSTILE)
     assert violations(page) == []
     page.keyboard.press("Enter")
-    expect(page.locator("#mark-said")).to_contain_text("Saved")
+    for place in ("#mark-said", "#moments b"):
+        assert is_read_from_the_right(page, place), place
+    assert left_on_paper(page) == []
     moments(page).first.get_by_role("button", name="Delete").click()
     assert violations(page) == []
     page.keyboard.press("Escape")
 
     page.goto(f"{site.home}snaps")
     expect(page.locator("#found li")).to_have_count(1)
+    assert is_read_from_the_right(page, "#found b")
+    assert left_on_paper(page) == []
     assert violations(page) == []
     page.locator("#found .card").click()
     expect(page.locator("#frames img")).to_have_count(5)
+    for place in ("#title", "#record dd"):
+        assert is_read_from_the_right(page, place), place
     page.get_by_role("button", name="Make a link").click()
     expect(page.locator("#share-said")).to_have_text("The link is there.")
     assert violations(page) == []

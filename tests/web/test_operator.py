@@ -232,4 +232,6 @@ def test_on_a_phone_all_of_it_can_be_read(page: Page, brete: Path, scheme: Any) 
     expect(moments(page).first.locator(".state")).to_have_text(SOME_FRAMES, timeout=PATIENCE)
     page.get_by_label("Keys").or_(page.locator("#keys summary")).first.click()
     assert page.evaluate(CONTRASTS) == []
+    moments(page).first.get_by_role("button", name="Correct").click()  # the form offers the recent names
+    expect(page.locator("#recent button")).to_be_visible()
     assert page.evaluate("document.documentElement.scrollWidth") <= 380
