@@ -51,12 +51,12 @@ def _with_a_host(url: str) -> str:
     return url
 
 
-# Without blanks, control characters, user or password: fetching would refuse these later.
+# Without blanks, control characters, user, password or a name that is too long: fetching would refuse these later.
 Url = Annotated[
     str,
     StringConstraints(
         max_length=rules.VIDEO_URL_LONGEST,
-        pattern=r"^[Hh][Tt][Tt][Pp][Ss]?://([0-9A-Za-z._~%\u00a1-\uffef-]+|\[[0-9A-Fa-f:.]+\])(:[0-9]{1,5})?"
+        pattern=r"^[Hh][Tt][Tt][Pp][Ss]?://([0-9A-Za-z._~%\u00a1-\uffef-]{1,253}|\[[0-9A-Fa-f:.]+\])(:[0-9]{1,5})?"
         r"([/?#][^\s\x00-\x1f\x7f]*)?$",
     ),
 ]

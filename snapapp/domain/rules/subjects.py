@@ -17,6 +17,7 @@ from snapapp.domain.rules.snaps import (
     MOST_ATTRIBUTES,
     SUBJECT_ID_LONGEST,
 )
+from snapapp.domain.rules.texts import normalized
 
 MOST_WORDS = 400  # of a subject that a search can find; further words are not indexed
 WORD_LONGEST = 60
@@ -98,5 +99,6 @@ def _searchable_text(value: str | float) -> str:
 
 def words(text: str) -> list[str]:
     """The distinct words of a text, in lower case without accents: `Maçã` is found by `maca`."""
-    plain = "".join(letter for letter in unicodedata.normalize("NFKD", text) if not unicodedata.combining(letter))
+    separate = " ".join(normalized("NFKD", part) for part in text.split())
+    plain = "".join(letter for letter in separate if not unicodedata.combining(letter))
     return list(dict.fromkeys(word[:WORD_LONGEST] for word in re.findall(r"[^\W_]+", plain.casefold())))

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from time import process_time
 from typing import Any
 
 import psycopg
@@ -20,7 +21,7 @@ from snapapp.api.http.requests import exchange
 from snapapp.api.http.requests.exchange import BODY_MAX
 from snapapp.cli.processes.service import Server
 from tests.api.conftest import served
-from tests.api.examples import NOBODY, mark
+from tests.api.examples import NOBODY, body, mark
 from tests.factory import Db, make_job, statuses
 from tests.jobs.working import until
 from tests.running import Served
@@ -112,6 +113,29 @@ def test_doubled_keys_are_found_without_looking_at_every_pair(client: TestClient
 
 
 # --- sizes ------------------------------------------------------------------------------------------------------
+
+
+PILED = "a" + "\u0301" * 10_000 + "\u0316" * 10_000  # accents that Unicode wants in the other order
+
+
+@pytest.mark.parametrize(
+    ("path", "sent"),
+    [
+        ("/v2/snaps", {"subject": {"id": PILED}}),
+        ("/v2/snaps", {"email": PILED}),
+        ("/v2/snaps", {"subject": {"attributes": [{"key": PILED, "type": PILED, "stringValue": PILED}]}}),
+        (f"/v2/snaps/{NOBODY}/cancel", {"nickname": PILED}),
+    ],
+)
+def test_accents_without_an_end_on_one_letter_keep_nobody_waiting(
+    client: TestClient, path: str, sent: dict[str, Any]
+) -> None:
+    """Putting them in order takes time in the square of their number, and no other thread runs meanwhile: 80 kB of a
+    stranger stopped the server for 18 s."""
+    began = process_time()
+    answer = client.post(path, json=body(**sent) if path == "/v2/snaps" else sent)
+    assert answer.status_code == 400, answer.text
+    assert process_time() - began < 0.5
 
 
 def test_a_body_that_is_too_large_is_refused_by_its_length(client: TestClient) -> None:
