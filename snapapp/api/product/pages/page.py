@@ -1,11 +1,11 @@
 """Answers with a page that the server makes: finds the tenant and the language, and sets the headers. Also guards the
 forms of such pages."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any
-from urllib.parse import urlencode
+from typing import Annotated, Any
+from urllib.parse import parse_qsl, urlencode
 
 from fastapi import Depends, HTTPException, Request, Response
 from fastapi.responses import HTMLResponse, RedirectResponse
@@ -37,6 +37,23 @@ async def _from_our_page(_claim: Claimed, request: Request) -> None:
 
 
 OUR_FORM = [Depends(_from_our_page)]
+
+_FIELDS_MOST = 20
+
+
+async def _typed(request: Request) -> Mapping[str, str]:
+    """The fields of a form. Not FastAPI's `Form`, which takes 2 µs of the event loop for each `&`: a stranger may send
+    two million of them."""
+    if request.headers.get("Content-Type", "").partition(";")[0].strip().lower() != "application/x-www-form-urlencoded":
+        return {}
+    body = (await request.body()).decode(errors="replace")
+    try:
+        return dict(parse_qsl(body, keep_blank_values=True, max_num_fields=_FIELDS_MOST))
+    except ValueError:
+        raise HTTPException(400, "Malformed form: it has too many fields") from None
+
+
+Typed = Annotated[Mapping[str, str], Depends(_typed)]
 
 
 def answered(

@@ -3,9 +3,8 @@ people, changes their roles, gives them new links and revokes them. Its forms wo
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Annotated
 
-from fastapi import Form, Request, Response
+from fastapi import Request, Response
 from fastapi.responses import HTMLResponse, RedirectResponse
 
 from snapapp.api.http.deps import MonolithDep
@@ -14,7 +13,7 @@ from snapapp.api.http.routers import Router
 from snapapp.api.http.tenancy import Claim, Claimed, begun_for_people
 from snapapp.api.product.operators import OperatorId
 from snapapp.api.product.pages.language import Language
-from snapapp.api.product.pages.page import OUR_FORM, answered, shown
+from snapapp.api.product.pages.page import OUR_FORM, Typed, answered, shown
 from snapapp.api.product.urls import url_of_personal_link
 from snapapp.domain import operators
 from snapapp.domain.rules import rights
@@ -24,8 +23,6 @@ from snapapp.errors import Conflict, Invalid, OperatorNotFound
 from snapapp.process.monolith import Monolith
 
 _LABELS = {"nickname": "Name", "email": "E-mail", "role": "Role"}
-
-Text = Annotated[str, Form()]
 
 router = Router(include_in_schema=False)
 
@@ -52,9 +49,9 @@ def people(monolith: MonolithDep, claim: Claimed, request: Request) -> Response:
 
 
 @router.post("/operators", response_class=HTMLResponse, dependencies=OUR_FORM)
-def add(
-    monolith: MonolithDep, claim: Claimed, request: Request, nickname: Text = "", email: Text = "", role: Text = ""
-) -> Response:
+def add(monolith: MonolithDep, claim: Claimed, request: Request, typed: Typed) -> Response:
+    nickname, email, role = (typed.get(name, "") for name in _LABELS)
+
     def act(own: TenantTransaction, _t: Language) -> _Said:
         return _linked(monolith, own, *operators.add(own.db, own.code, nickname, email, _role(role)))
 
@@ -71,10 +68,10 @@ def renew_link(monolith: MonolithDep, claim: Claimed, request: Request, operator
 
 @router.post("/operators/{operator_id}/role", response_class=HTMLResponse, dependencies=OUR_FORM)
 def change_role(
-    monolith: MonolithDep, claim: Claimed, request: Request, operator_id: OperatorId, role: Text = ""
+    monolith: MonolithDep, claim: Claimed, request: Request, operator_id: OperatorId, typed: Typed
 ) -> Response:
     def act(own: TenantTransaction, t: Language) -> _Said:
-        operators.change_role(own.db, own.code, operator_id, _role(role))
+        operators.change_role(own.db, own.code, operator_id, _role(typed.get("role", "")))
         return _Said(t("The new role holds from now on."))
 
     return _page(monolith, claim, request, act)

@@ -2,15 +2,14 @@
 of a personal link. They work without scripts, as /sign-out does."""
 
 import re
-from typing import Annotated
 
-from fastapi import Depends, Form, HTTPException, Request, Response
+from fastapi import Depends, HTTPException, Request, Response
 from fastapi.responses import HTMLResponse, RedirectResponse
 
 from snapapp.api.http.deps import MonolithDep, Transaction
 from snapapp.api.http.routers import Router
 from snapapp.api.product.pages.language import COOKIE, Language, language_of
-from snapapp.api.product.pages.page import OUR_FORM, shown
+from snapapp.api.product.pages.page import OUR_FORM, Typed, shown
 from snapapp.api.product.sessions import forget, remember
 from snapapp.domain import operators, tenants
 from snapapp.errors import LinkWrong, Unauthorized
@@ -28,19 +27,14 @@ def ask(request: Request, next: str = "") -> Response:  # noqa: A002 - as in the
 
 
 @router.post("/sign-in", response_class=HTMLResponse, dependencies=OUR_FORM)
-def sign_in(
-    db: Transaction,
-    monolith: MonolithDep,
-    request: Request,
-    token: Annotated[str, Form()] = "",
-    next: Annotated[str, Form()] = "",  # noqa: A002
-) -> Response:
+def sign_in(db: Transaction, monolith: MonolithDep, request: Request, typed: Typed) -> Response:
     """`POST /v2/session` for a form."""
+    wanted = typed.get("next", "")
     try:
-        tenant = tenants.by_token(db, token.strip())
+        tenant = tenants.by_token(db, typed.get("token", "").strip())
     except Unauthorized:
-        return _form(request, next, "token")
-    answer = RedirectResponse(_place(next), 303)
+        return _form(request, wanted, "token")
+    answer = RedirectResponse(_place(wanted), 303)
     remember(answer, request, monolith, tenant)
     return answer
 
