@@ -52,6 +52,8 @@ TOKEN = "a-token-for-the-hostile"
         ('{"kind": "test"}'.encode("utf-16"), "not UTF-8"),
         (b'{"kind": "test", "payload": {"a": ' + b"9" * 5000 + b"}}", "Exceeds the limit"),
         (b'{"kind": "test", "payload": {"a": ' + b"[" * 201 + b"]" * 201 + b"}}", "nested more than 200 deep"),
+        (b'{"kind": "test", "payload": {"a": [' + b"[]," * 100_000 + b"0]}}", "more than 100000 lists and objects"),
+        (b'{"kind": "test", "payload": {"a": [' + b"{}," * 100_000 + b"0]}}", "more than 100000 lists and objects"),
         (b"[" * 100_000, "nested too deeply"),
         (b'{"a":' * 100_000, "nested too deeply"),
     ],
