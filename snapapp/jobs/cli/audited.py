@@ -51,10 +51,4 @@ def witness_of_each(action: str, detail: Mapping[str, Any] | None = None) -> Wit
 
 
 def witness_of_all(action: str, detail: Mapping[str, Any]) -> Witness:
-    """Writes one row for all jobs, whose count grows with each page of jobs."""
-    run = uuid4()
-
-    def witness(db: Any, jobs: Collection[int]) -> None:
-        audit.write(db, actor(), action, "jobs", jobs=len(jobs), detail=detail, run=run)
-
-    return witness
+    return audit.writer_of_run(actor(), action, detail, uuid4())

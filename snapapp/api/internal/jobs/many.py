@@ -1,6 +1,5 @@
 """POST /internal/jobs/bulk: retries, cancels, discards or replays all jobs that match."""
 
-from collections.abc import Collection
 from dataclasses import replace
 from typing import Annotated, Any, ClassVar, Literal, Self
 from uuid import UUID, uuid4
@@ -14,7 +13,6 @@ from snapapp.api.http.schema import Label, Moment, Name, Number, Sent, Shown, Te
 from snapapp.api.http.strict_json import StrictRoute
 from snapapp.api.internal.jobs.shown import LONGEST_AGE, PREFIX, Hash, JobLine, lines, span
 from snapapp.jobs.model import Status
-from snapapp.jobs.rows.database import Db
 from snapapp.jobs.rows.people import audit, bulk, lists, views
 from snapapp.jobs.rows.people.audit import Actor
 from snapapp.jobs.rows.people.lists import Filter
@@ -193,13 +191,8 @@ def change_many(db: Reading, wanted: Annotated[_Change, Body(discriminator="acti
 
 
 def witnessed(who: Actor, action: str, which: _Which, run: UUID, **details: str | None) -> bulk.Witness:
-    """A function that records each page of a bulk change. All pages of a run are summed up in one row of the audit."""
     detail = which.model_dump(mode="json", by_alias=True, exclude_none=True) | details
-
-    def witness(db: Db, jobs: Collection[int]) -> None:
-        audit.write(db, who, action, "jobs", jobs=len(jobs), detail=detail, run=run)
-
-    return witness
+    return audit.writer_of_run(who, action, detail, run)
 
 
 def discarded(reason: str | None) -> str:

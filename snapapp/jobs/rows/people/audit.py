@@ -2,7 +2,7 @@
 without the other."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -69,6 +69,17 @@ def write(
     values |= {"jobs": jobs, "detail": detail_json, "run": run and str(run)}
     if not _run(db, _WRITE, values):
         raise IllegalTransition(f"the run {run} is of something else that was done")
+
+
+def writer_of_run(
+    who: Actor, action: str, detail: Mapping[str, Any], run: UUID
+) -> Callable[[Db, Collection[int]], None]:
+    """Writes one row for all jobs of a change that is made in pages: their number grows with each page."""
+
+    def write_page(db: Db, jobs: Collection[int]) -> None:
+        write(db, who, action, "jobs", jobs=len(jobs), detail=detail, run=run)
+
+    return write_page
 
 
 _DEEDS = """
