@@ -1,5 +1,5 @@
-"""Lists as in the contract: the parameters offset, limit, sortBy (from a fixed set) and sortDir, and the envelope of a
-page."""
+"""Lists page by page. Those of the contract have the parameters offset, limit, sortBy (from a fixed set) and sortDir,
+and an envelope; those of /internal have limit and before."""
 
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Annotated, Any, Literal
@@ -7,12 +7,15 @@ from typing import Annotated, Any, Literal
 from fastapi import Query
 from pydantic import Field
 
-from snapapp.api.http.schema import Digits, PageSize, Shown
+from snapapp.api.http.schema import Digits, Id, PageSize, Shown
 from snapapp.domain.paging import Page, Window
 
 OFFSET_MAX = 1_000_000
 
 Offset = Annotated[int, Query(ge=0, le=OFFSET_MAX, description="How many to skip."), Digits]
+Limit = Annotated[PageSize, Query(description="How many at most.")]
+BEFORE = Query(description="`next` of the page before.")
+Before = Annotated[Id | None, BEFORE]
 
 
 def windows(*names: str, direction: Literal["asc", "desc"] = "desc") -> Callable[..., Awaitable[Window]]:
@@ -23,7 +26,7 @@ def windows(*names: str, direction: Literal["asc", "desc"] = "desc") -> Callable
 
     async def window(
         offset: Offset = 0,
-        limit: Annotated[PageSize, Query(description="How many at most.")] = 50,
+        limit: Limit = 50,
         sort_by: Annotated[
             str | None, Query(alias="sortBy", description="What to sort by; ties by id.", json_schema_extra=by)
         ] = None,

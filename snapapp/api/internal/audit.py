@@ -7,8 +7,9 @@ from fastapi import Query
 from pydantic import Field
 
 from snapapp.api.http.deps import Reading
+from snapapp.api.http.paging import Before, Limit
 from snapapp.api.http.routers import InternalRouter
-from snapapp.api.http.schema import Id, PageSize, Shown, Text
+from snapapp.api.http.schema import Shown, Text
 from snapapp.jobs.rows.people import audit
 
 router = InternalRouter(prefix="/internal/audit", tags=["observability"])
@@ -45,8 +46,8 @@ class DeedList(Shown):
 def list_deeds(
     db: Reading,
     subject: Annotated[Text | None, Query(description="Only what was done to this.", examples=["job 42"])] = None,
-    before: Annotated[Id | None, Query(description="`next` of the page before.")] = None,
-    limit: Annotated[PageSize, Query(description="How many at most.")] = 50,
+    before: Before = None,
+    limit: Limit = 50,
 ) -> DeedList:
     """Who did what, newest first."""
     items = [DeedLine.model_validate(each) for each in audit.deeds(db, subject=subject, before=before, limit=limit)]

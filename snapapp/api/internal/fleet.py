@@ -3,13 +3,14 @@
 from datetime import datetime
 from typing import Annotated
 
-from fastapi import Path, Query
+from fastapi import Path
 from pydantic import Field
 
 from snapapp.api.http.deps import Reading, Who, Writing
 from snapapp.api.http.errors import may_be
+from snapapp.api.http.paging import Before, Limit
 from snapapp.api.http.routers import InternalRouter
-from snapapp.api.http.schema import HIGHEST_ID, Digits, Id, Json, Name, Number, PageSize, Sent, Shown, Text
+from snapapp.api.http.schema import HIGHEST_ID, Digits, Json, Name, Number, Sent, Shown, Text
 from snapapp.api.http.strict_json import StrictRoute
 from snapapp.jobs.fleet import commands, overview
 from snapapp.jobs.fleet.commands import Action, CommandStatus, Source
@@ -112,8 +113,6 @@ _REFUSED = may_be(
     _404="There is no such host or pool.",
     _409="The fields do not go together: `scale` needs a pool, `stop` none, and with several hosts one must be named.",
 )
-Before = Annotated[Id | None, Query(description="`next` of the page before.")]
-Limit = Annotated[PageSize, Query(description="How many at most.")]
 
 
 @router.get("")

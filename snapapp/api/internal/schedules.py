@@ -8,8 +8,9 @@ from pydantic import Field
 
 from snapapp.api.http.deps import Reading, Who, Writing
 from snapapp.api.http.errors import may_be
+from snapapp.api.http.paging import BEFORE, Limit
 from snapapp.api.http.routers import InternalRouter
-from snapapp.api.http.schema import Digits, Json, Moment, PageSize, Sent, Shown, Text
+from snapapp.api.http.schema import Digits, Json, Moment, Sent, Shown, Text
 from snapapp.api.http.strict_json import StrictRoute
 from snapapp.jobs.model import Status
 from snapapp.jobs.rows.people import audit
@@ -133,8 +134,8 @@ def show_schedule(db: Reading, name: ScheduleName) -> SchedulePage:
 def list_slots(
     db: Reading,
     name: ScheduleName,
-    before: Annotated[Moment | None, Query(description="`next` of the page before.")] = None,
-    limit: Annotated[PageSize, Query(description="How many at most.")] = 50,
+    before: Annotated[Moment | None, BEFORE] = None,
+    limit: Limit = 50,
 ) -> Ledger:
     """The slots of a schedule and what happened at each, newest first."""
     board.schedule(db, name)

@@ -1,14 +1,13 @@
 """/internal/workers: the processes that work the queue, and how former ones ended."""
 
 from datetime import datetime
-from typing import Annotated
 
-from fastapi import Query
 from pydantic import Field
 
 from snapapp.api.http.deps import Reading
+from snapapp.api.http.paging import Before, Limit
 from snapapp.api.http.routers import InternalRouter
-from snapapp.api.http.schema import Id, PageSize, Seconds, Shown
+from snapapp.api.http.schema import Seconds, Shown
 from snapapp.jobs.rows.people import overviews
 
 router = InternalRouter(prefix="/internal/workers", tags=["workers"])
@@ -81,12 +80,7 @@ def list_workers(db: Reading) -> WorkerList:
 
 
 @router.get("/exits")
-def list_exits(
-    db: Reading,
-    before: Annotated[Id | None, Query(description="`next` of the page before.")] = None,
-    limit: Annotated[PageSize, Query(description="How many at most.")] = 50,
-) -> ExitList:
+def list_exits(db: Reading, before: Before = None, limit: Limit = 50) -> ExitList:
     """How workers ended, newest first."""
-    exits = overviews.exits(db, before=before, limit=limit)
-    items = [ExitLine.model_validate(each) for each in exits]
+    items = [ExitLine.model_validate(each) for each in overviews.exits(db, before=before, limit=limit)]
     return ExitList(items=items, next=items[-1].id if len(items) == limit else None)

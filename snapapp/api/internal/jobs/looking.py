@@ -7,8 +7,9 @@ from fastapi import Depends, Query
 from pydantic import Field
 
 from snapapp.api.http.deps import Reading
+from snapapp.api.http.paging import Before, Limit
 from snapapp.api.http.routers import InternalRouter
-from snapapp.api.http.schema import Digits, Id, Label, Moment, Name, PageSize, Text
+from snapapp.api.http.schema import Digits, Label, Moment, Name, Text
 from snapapp.api.http.strict_json import StrictRoute
 from snapapp.api.internal.jobs.shown import (
     LONGEST_AGE,
@@ -62,10 +63,6 @@ async def _filter(
 ) -> Filter:
     age = span(older_than_ms)
     return Filter(status, kind, queue, tenant, error, age, work, error_line, finished_from, finished_until)
-
-
-Before = Annotated[Id | None, Query(description="`next` of the page before.")]
-Limit = Annotated[PageSize, Query(description="How many at most.")]
 
 
 @router.get("")
