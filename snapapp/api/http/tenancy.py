@@ -30,7 +30,7 @@ _SAFE = {"GET", "HEAD", "OPTIONS"}
 
 
 @dataclass(slots=True)
-class Claim:
+class Credentials:
     """What a request claims about its tenant. Nothing is proven until `tenant` is set."""
 
     code: str | None
@@ -64,13 +64,13 @@ _SESSION = APIKeyCookie(
 )
 
 
-async def _claim(
+async def _credentials(
     request: Request,
     code: Annotated[str | None, Security(TENANT_CODE)],
     token: Annotated[str | None, Security(TENANT_TOKEN)],
     cookie: Annotated[str | None, Security(_SESSION)],
-) -> Claim:
-    """The claim of a request. A page of another site can make a browser send the cookie, but not our headers, for which
+) -> Credentials:
+    """What a request shows. A page of another site can make a browser send the cookie, but not our headers, for which
     the browser asks first and is refused. Where tokens are not required, the host name must be ours as well."""
     if not _is_ours(request):
         raise HTTPException(421, "Nobody has told this server that name: see SNAPAPP_TRUSTED_HOSTS")
@@ -79,7 +79,7 @@ async def _claim(
         if not _is_named(request):
             raise HTTPException(403, "A page of another site may not do this")
         cookie = None  # a page of a sister domain sends the cookie too
-    return Claim(code, token, cookie)
+    return Credentials(code, token, cookie)
 
 
 def _is_ours(request: Request) -> bool:
@@ -117,23 +117,25 @@ def _own_names(request: Request) -> set[str]:
     return {request.headers.get("Host", "").lower(), urlsplit(base or "").netloc.lower()} - {""}
 
 
-Claimed = Annotated[Claim, Depends(_claim)]
+Presented = Annotated[Credentials, Depends(_credentials)]
 
 
 # --- identified -------------------------------------------------------------------------------------------------
 
 
-def identified(db: Session, monolith: Monolith, claim: Claim, *, must_prove: bool = False) -> TenantTransaction:
+def identified(
+    db: Session, monolith: Monolith, credentials: Credentials, *, must_prove: bool = False
+) -> TenantTransaction:
     """The transaction of a request's tenant, and of who signed in. A browser's cookie counts only if no header names a
     tenant. With `must_prove` a code alone is not enough, whatever the settings say."""
     required = must_prove or monolith.settings.require_api_token
-    own = _signed_in(db, monolith, claim.cookie) if claim.is_empty else None
+    own = _signed_in(db, monolith, credentials.cookie) if credentials.is_empty else None
     if own is None:
-        tenant = tenants.identify(db, code=claim.code, token=claim.token, tokens_required=required)
+        tenant = tenants.identify(db, code=credentials.code, token=credentials.token, tokens_required=required)
         own = TenantTransaction(db, tenant)
-    if claim.tenant is not None and claim.tenant.code != own.code:
+    if credentials.tenant is not None and credentials.tenant.code != own.code:
         raise TokenRequired  # the session ended within this request: what it goes on with is not the default tenant's
-    claim.tenant = own.tenant
+    credentials.tenant = own.tenant
     return own
 
 
@@ -154,25 +156,25 @@ def _signed_in(db: Session, monolith: Monolith, cookie: str | None) -> TenantTra
 
 @contextmanager
 def begun(
-    monolith: Monolith, claim: Claim, *, sees_one_moment: bool = False, must_prove: bool = False
+    monolith: Monolith, credentials: Credentials, *, sees_one_moment: bool = False, must_prove: bool = False
 ) -> Iterator[TenantTransaction]:
     """A transaction as the request's tenant, committed at the end of the `with`. With `sees_one_moment` all its
     statements see the database as of the first one."""
     engine = monolith.web.execution_options(isolation_level="REPEATABLE READ") if sees_one_moment else monolith.web
     with session(engine) as db, db.begin():
-        yield identified(db, monolith, claim, must_prove=must_prove)
+        yield identified(db, monolith, credentials, must_prove=must_prove)
 
 
-async def _begin(monolith: MonolithDep, claim: Claimed) -> Begin:
-    return partial(begun, monolith, claim)
+async def _begin(monolith: MonolithDep, credentials: Presented) -> Begin:
+    return partial(begun, monolith, credentials)
 
 
 # For a use case, which itself begins and ends its transaction.
 Begins = Annotated[Begin, Depends(_begin)]
 
 
-def code_of(monolith: MonolithDep, claim: Claimed) -> str:
-    with begun(monolith, claim) as transaction:
+def code_of(monolith: MonolithDep, credentials: Presented) -> str:
+    with begun(monolith, credentials) as transaction:
         return transaction.code
 
 
@@ -180,8 +182,8 @@ def code_of(monolith: MonolithDep, claim: Claimed) -> str:
 Code = Annotated[str, Depends(code_of)]
 
 
-def _own(monolith: MonolithDep, claim: Claimed, _turn: Turn) -> Iterator[TenantTransaction]:
-    with begun(monolith, claim) as transaction:
+def _own(monolith: MonolithDep, credentials: Presented, _turn: Turn) -> Iterator[TenantTransaction]:
+    with begun(monolith, credentials) as transaction:
         transaction.stay_tenant()
         yield transaction
 
@@ -200,18 +202,18 @@ OwnSettings = Annotated[TenantTransaction, Depends(_own_settings, scope="functio
 
 
 @contextmanager
-def begun_for_people(monolith: Monolith, claim: Claim) -> Iterator[TenantTransaction]:
+def begun_for_people(monolith: Monolith, credentials: Credentials) -> Iterator[TenantTransaction]:
     """`begun` for whoever may change who signs in; also where tokens are not required: a link works on when they are,
     so a stranger must not get one before."""
-    with begun(monolith, claim, must_prove=True) as transaction:
+    with begun(monolith, credentials, must_prove=True) as transaction:
         if transaction.operator is None and monolith.settings.env is Environment.PROD:
             _refuse_known_token(transaction)
         rights.require_settings(transaction.operator)
         yield transaction
 
 
-def _own_people(monolith: MonolithDep, claim: Claimed, _turn: Turn) -> Iterator[TenantTransaction]:
-    with begun_for_people(monolith, claim) as transaction:
+def _own_people(monolith: MonolithDep, credentials: Presented, _turn: Turn) -> Iterator[TenantTransaction]:
+    with begun_for_people(monolith, credentials) as transaction:
         transaction.stay_tenant()
         yield transaction
 

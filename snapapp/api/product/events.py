@@ -19,7 +19,7 @@ from snapapp.api.http.errors import may_be
 from snapapp.api.http.routers import Router
 from snapapp.api.http.schema import Shown
 from snapapp.api.http.streams import STREAMS_MAX, EventStream, StreamClient, Watcher, described, event, refuse
-from snapapp.api.http.tenancy import Claimed, Code, code_of
+from snapapp.api.http.tenancy import Code, Presented, code_of
 from snapapp.domain.kinds import FORGET, SNAP
 from snapapp.domain.tables import SnapStatus
 from snapapp.errors import NotFound, Unauthorized, error_for_client
@@ -130,7 +130,7 @@ _RESPONSES = _EVENTS | may_be(_503=f"{OF_ONE_MAX} streams of the tenant are open
 
 
 @router.get("/events", response_class=EventStream, status_code=200, responses=_RESPONSES)
-async def listen(request: Request, monolith: MonolithDep, claim: Claimed, code: Code) -> EventStream:
+async def listen(request: Request, monolith: MonolithDep, credentials: Presented, code: Code) -> EventStream:
     """State changes of the tenant's snaps, live."""
     # async, because it lasts as long as the client is connected
     listeners = of_process(
@@ -144,7 +144,7 @@ async def listen(request: Request, monolith: MonolithDep, claim: Claimed, code: 
         listeners,
         StreamClient(Interest(frozenset({SNAP, FORGET}), tenant=code)),
         leaving,
-        lambda: code_of(monolith, claim),
+        lambda: code_of(monolith, credentials),
     )
 
 

@@ -20,7 +20,7 @@ from snapapp.api.http.errors import may_be
 from snapapp.api.http.lenient_query import LenientRoute
 from snapapp.api.http.routers import Router
 from snapapp.api.http.schema import Label
-from snapapp.api.http.tenancy import Claimed, begun
+from snapapp.api.http.tenancy import Presented, begun
 from snapapp.api.http.timely import TimelyResponse
 from snapapp.api.product.archive import Evidence, archive
 from snapapp.api.product.public import names_of
@@ -73,7 +73,7 @@ _FILE: dict[int | str, dict[str, Any]] = {
 )
 def export_snaps(
     monolith: MonolithDep,
-    claim: Claimed,
+    credentials: Presented,
     places: Placed,
     which: Narrowed,
     form: Annotated[
@@ -84,7 +84,7 @@ def export_snaps(
 ) -> StreamingResponse:
     """All snaps that match, oldest first: at most 10,000, or 200 with their files. The filters are those of a search;
     without any, all snaps of the tenant are exported."""
-    with begun(monolith, claim, sees_one_moment=True) as transaction, transaction.as_tenant():
+    with begun(monolith, credentials, sees_one_moment=True) as transaction, transaction.as_tenant():
         export = _gather(_pages(transaction, which, video_id, nickname), places, form, monolith.settings.data_dir)
     match form:
         case ExportFormat.CSV:

@@ -19,7 +19,7 @@ from snapapp.api.http.errors import may_be, reasons
 from snapapp.api.http.routers import Router
 from snapapp.api.http.schema import Shown
 from snapapp.api.http.strict_json import StrictRoute
-from snapapp.api.http.tenancy import Claim, Claimed, code_of
+from snapapp.api.http.tenancy import Credentials, Presented, code_of
 from snapapp.api.product.job_waiting import Ends, Waiting, is_worked
 from snapapp.api.product.snap_schema import EXAMPLE, FramesRequest, ReadableParts
 from snapapp.api.product.snap_views import (
@@ -126,24 +126,24 @@ _REFUSALS = may_be(
 @router.post("/process", responses=_REFUSALS)
 @router.post("/mvp/process", responses=_REFUSALS, summary="Process frames, by its first name")
 async def process_frames(
-    monolith: MonolithDep, claim: Claimed, items: Items, ends: Ends, request_id: RequestId
+    monolith: MonolithDep, credentials: Presented, items: Items, ends: Ends, request_id: RequestId
 ) -> Batch:
     """Takes frames and a clip of each moment. The answer comes when all have ended, or after `SNAPAPP_SYNC_WAIT_MS`;
     items that are not finished then are cancelled and count as failed. The files can be fetched for a day."""
     # async, because it waits and must not hold a thread
     batch_id = uuid4()
-    tenant = await run_in_threadpool(_tenant, monolith, claim)
+    tenant = await run_in_threadpool(_tenant, monolith, credentials)
     with ends.places(len(items)):
         ordered = await run_in_threadpool(_order_jobs, monolith, tenant, batch_id, items, request_id)
         ended = await asyncio.gather(*(_at_end(monolith, ends, job_id) for job_id in ordered.jobs.values()))
     return await run_in_threadpool(_batch, monolith, batch_id, ordered, dict(zip(ordered.jobs, ended, strict=True)))
 
 
-def _tenant(monolith: Monolith, claim: Claim) -> str:
+def _tenant(monolith: Monolith, credentials: Credentials) -> str:
     """The tenant of the request. Clients of the first version send no headers; if the settings allow that, their frames
     belong to no tenant."""
     is_open = monolith.settings.v1_open or not monolith.settings.require_api_token
-    return "" if is_open and claim.is_empty else code_of(monolith, claim)
+    return "" if is_open and credentials.is_empty else code_of(monolith, credentials)
 
 
 # --- ordering them ----------------------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from snapapp.api.http.errors import may_be
 from snapapp.api.http.routers import Router
 from snapapp.api.http.schema import Asked, Shown
 from snapapp.api.http.strict_json import StrictRoute
-from snapapp.api.http.tenancy import Claimed, Own
+from snapapp.api.http.tenancy import Own, Presented
 from snapapp.domain import tenants
 from snapapp.domain.rules import rights
 from snapapp.domain.tables import Operator, OperatorRole, Tenant
@@ -66,7 +66,12 @@ def _signed_in(who: Operator) -> SignedIn:
 
 @router.post("", responses=may_be(_401="It is no tenant's token.", _403="A page of another site asks."))
 def sign_in(
-    db: Transaction, monolith: MonolithDep, _claim: Claimed, wanted: SignIn, request: Request, response: Response
+    db: Transaction,
+    monolith: MonolithDep,
+    _credentials: Presented,
+    wanted: SignIn,
+    request: Request,
+    response: Response,
 ) -> Session:
     """Signs a browser in: sets a cookie that lasts a week, or until the token is changed."""
     tenant = tenants.by_token(db, wanted.token)
@@ -107,7 +112,7 @@ def show_session(own: Own) -> Session:
 
 
 @router.delete("", status_code=204)
-async def sign_out(_claim: Claimed, response: Response) -> None:
+async def sign_out(_credentials: Presented, response: Response) -> None:
     """Signs the browser out: removes the cookie."""
     forget(response)
 

@@ -7,21 +7,21 @@ from fastapi import Depends
 
 from snapapp.api.http.deps import MonolithDep
 from snapapp.api.http.files import media_links
-from snapapp.api.http.tenancy import Claim, Claimed
+from snapapp.api.http.tenancy import Credentials, Presented
 from snapapp.api.product.snap_views import Places
 from snapapp.domain import operators
 from snapapp.domain.tables import Snap
 from snapapp.process.monolith import Monolith
 
 
-def for_page(monolith: Monolith, claim: Claim, server: str = "") -> Places:
+def for_page(monolith: Monolith, credentials: Credentials, server: str = "") -> Places:
     """Signed links to the tenant's files: `/media/…`. They expire, or end with the tenant's token. Used once the tenant
     is known. For a page without the server, because a browser may have come by another name of it."""
     now = datetime.now(UTC)
 
     def of(snap: Snap) -> str:
-        assert claim.tenant
-        return server + media_links.base(monolith, claim.tenant, snap.media_prefix or "", now)
+        assert credentials.tenant
+        return server + media_links.base(monolith, credentials.tenant, snap.media_prefix or "", now)
 
     return of
 
@@ -52,8 +52,8 @@ def url_of_personal_link(monolith: Monolith, code: str, secret: str) -> str:
     return _public(monolith) + operators.path_of_link(code, secret)
 
 
-async def _places(monolith: MonolithDep, claim: Claimed) -> Places:
-    return for_page(monolith, claim, _public(monolith))
+async def _places(monolith: MonolithDep, credentials: Presented) -> Places:
+    return for_page(monolith, credentials, _public(monolith))
 
 
 Placed = Annotated[Places, Depends(_places)]

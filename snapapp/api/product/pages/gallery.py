@@ -13,7 +13,7 @@ from fastapi.responses import HTMLResponse
 
 from snapapp.api.http.deps import MonolithDep
 from snapapp.api.http.routers import Router
-from snapapp.api.http.tenancy import Claimed
+from snapapp.api.http.tenancy import Presented
 from snapapp.api.product.pages.language import Language
 from snapapp.api.product.pages.moment import page_moment
 from snapapp.api.product.pages.page import answered, shown
@@ -49,12 +49,12 @@ router = Router(include_in_schema=False)
 
 @router.get("/snaps", response_class=HTMLResponse)
 @router.head("/snaps")
-def gallery(monolith: MonolithDep, claim: Claimed, request: Request) -> Response:
+def gallery(monolith: MonolithDep, credentials: Presented, request: Request) -> Response:
     def page(own: TenantTransaction, t: Language) -> Response:
         parameters = _parameters_of(request.query_params)
         page_found, mistakes = _page_or_mistakes(own, parameters)
         sides = (
-            [page_moment(t, each) for each in lines_of(page_found.items, for_page(monolith, claim))]
+            [page_moment(t, each) for each in lines_of(page_found.items, for_page(monolith, credentials))]
             if page_found
             else []
         )
@@ -79,7 +79,7 @@ def gallery(monolith: MonolithDep, claim: Claimed, request: Request) -> Response
             older=_address(parameters, offset=start + AT_ONCE) if page_found and page_found.has_more else None,
         )
 
-    return answered(monolith, claim, request, page)
+    return answered(monolith, credentials, request, page)
 
 
 # --- what is asked for ------------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from fastapi.responses import HTMLResponse
 
 from snapapp.api.http.deps import MonolithDep
 from snapapp.api.http.routers import Router
-from snapapp.api.http.tenancy import Claimed
+from snapapp.api.http.tenancy import Presented
 from snapapp.api.product.pages.language import Language
 from snapapp.api.product.pages.moment import page_moment, said_of
 from snapapp.api.product.pages.page import answered, here, shown
@@ -30,21 +30,27 @@ router = Router(include_in_schema=False)
 
 @router.get("/snaps/compare", response_class=HTMLResponse)
 @router.head("/snaps/compare")
-def compare(monolith: MonolithDep, claim: Claimed, request: Request, a: str = "", b: str = "") -> Response:
+def compare(monolith: MonolithDep, credentials: Presented, request: Request, a: str = "", b: str = "") -> Response:
     """The page that compares two moments: their clips, which a script plays together, and their attributes."""
 
     def page(own: TenantTransaction, t: Language) -> Response:
-        places = for_page(monolith, claim)
+        places = for_page(monolith, credentials)
         both = [line_of(snaps.read(own.db, own.code, _id(each)), places) for each in (a, b)]
         sides = [page_moment(t, each) for each in both]
         return shown(request, t, "compare.html", own=own, sides=sides, rows=list(_rows(t, *both)), rate=_rate(both))
 
-    return answered(monolith, claim, request, page)
+    return answered(monolith, credentials, request, page)
 
 
 @router.get("/snaps/subject", response_class=HTMLResponse)
 @router.head("/snaps/subject")
-def subject(monolith: MonolithDep, claim: Claimed, request: Request, id: str = "", offset: str = "0") -> Response:  # noqa: A002
+def subject(
+    monolith: MonolithDep,
+    credentials: Presented,
+    request: Request,
+    id: str = "",  # noqa: A002 - the parameter's name
+    offset: str = "0",
+) -> Response:
     """The page with every moment of one subject, the one filmed last first."""
 
     def page(own: TenantTransaction, t: Language) -> Response:
@@ -52,14 +58,14 @@ def subject(monolith: MonolithDep, claim: Claimed, request: Request, id: str = "
         # one more than is shown, because each entry links to the moment before it
         window = Window(start, AT_ONCE + 1, sort_by="dataFilmagem")
         moments = search.by_subject(own.db, own.code, Criteria(subject_id=id), window).items
-        sides = [page_moment(t, each) for each in lines_of(moments, for_page(monolith, claim))]
+        sides = [page_moment(t, each) for each in lines_of(moments, for_page(monolith, credentials))]
         entries = [(side, sides[place + 1] if place + 1 < len(sides) else None) for place, side in enumerate(sides)]
         older = here(id=id, offset=start + AT_ONCE) if len(sides) > AT_ONCE else None
         newer = here(id=id, offset=max(0, start - AT_ONCE)) if start else None
         on_page = entries[:AT_ONCE]
         return shown(request, t, "subject.html", own=own, name=id, entries=on_page, older=older, newer=newer)
 
-    return answered(monolith, claim, request, page)
+    return answered(monolith, credentials, request, page)
 
 
 def _id(given: str) -> UUID:

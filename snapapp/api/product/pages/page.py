@@ -13,7 +13,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from snapapp.api.http import cookies
 from snapapp.api.http.errors import answer
-from snapapp.api.http.tenancy import Claim, Claimed, begun, comes_from_elsewhere
+from snapapp.api.http.tenancy import Credentials, Presented, begun, comes_from_elsewhere
 from snapapp.api.product.pages.language import COOKIE, Language, language_of
 from snapapp.domain.rules import rights
 from snapapp.domain.transactions import TenantTransaction
@@ -29,7 +29,7 @@ _PAGES = Environment(  # it escapes all values
 )
 
 
-async def _from_our_page(_claim: Claimed, request: Request) -> None:
+async def _from_our_page(_credentials: Presented, request: Request) -> None:
     """Refuses forms of other sites, also where `CORS_ALLOWED_ORIGINS` names them: those send a token, and fill in no
     form of ours."""
     if comes_from_elsewhere(request):
@@ -58,23 +58,23 @@ Typed = Annotated[Mapping[str, str], Depends(_typed)]
 
 def answered(
     monolith: Monolith,
-    claim: Claim,
+    credentials: Credentials,
     request: Request,
     page: Callable[[TenantTransaction, Language], Response],
     *,
-    begin: Callable[[Monolith, Claim], AbstractContextManager[TenantTransaction]] = begun,
+    begin: Callable[[Monolith, Credentials], AbstractContextManager[TenantTransaction]] = begun,
 ) -> Response:
     """Answers with the tenant's page. Without a tenant it redirects to the sign-in; for a thing that is missing, or
     another tenant's, or not for who is signed in, it shows a page that says so."""
     t = language_of(request, chosen=request.cookies.get(COOKIE))
     try:
-        with begin(monolith, claim) as own:
+        with begin(monolith, credentials) as own:
             own.stay_tenant()
             return page(own, t)
     except (NotAllowed, TokenKnown) as refusal:  # to sign in once more would lead here again
         return shown(request, t, "missing.html", 403, what=t(str(refusal)))
     except Unauthorized:
-        if claim.token is not None:
+        if credentials.token is not None:
             raise  # 401, by which wrong tokens are counted: no browser that opens a page sends this header
         return RedirectResponse(f"/sign-in?{urlencode({'next': _address(request)})}", 303)
     except (NotFound, Invalid):

@@ -10,7 +10,7 @@ from fastapi.responses import HTMLResponse, RedirectResponse
 from snapapp.api.http.deps import MonolithDep
 from snapapp.api.http.errors import status_of
 from snapapp.api.http.routers import Router
-from snapapp.api.http.tenancy import Claim, Claimed, begun_for_people
+from snapapp.api.http.tenancy import Credentials, Presented, begun_for_people
 from snapapp.api.product.operators import OperatorId
 from snapapp.api.product.pages.language import Language
 from snapapp.api.product.pages.page import OUR_FORM, Typed, answered, shown
@@ -44,46 +44,46 @@ _Act = Callable[[TenantTransaction, Language], _Said]
 
 @router.get("/operators", response_class=HTMLResponse)
 @router.head("/operators")
-def people(monolith: MonolithDep, claim: Claimed, request: Request) -> Response:
-    return _page(monolith, claim, request, lambda *_: _Said())
+def people(monolith: MonolithDep, credentials: Presented, request: Request) -> Response:
+    return _page(monolith, credentials, request, lambda *_: _Said())
 
 
 @router.post("/operators", response_class=HTMLResponse, dependencies=OUR_FORM)
-def add(monolith: MonolithDep, claim: Claimed, request: Request, typed: Typed) -> Response:
+def add(monolith: MonolithDep, credentials: Presented, request: Request, typed: Typed) -> Response:
     nickname, email, role = (typed.get(name, "") for name in _LABELS)
 
     def act(own: TenantTransaction, _t: Language) -> _Said:
         return _linked(monolith, own, *operators.add(own.db, own.code, nickname, email, _role(role)))
 
-    return _page(monolith, claim, request, act, {"nickname": nickname, "email": email, "role": role})
+    return _page(monolith, credentials, request, act, {"nickname": nickname, "email": email, "role": role})
 
 
 @router.post("/operators/{operator_id}/link", response_class=HTMLResponse, dependencies=OUR_FORM)
-def renew_link(monolith: MonolithDep, claim: Claimed, request: Request, operator_id: OperatorId) -> Response:
+def renew_link(monolith: MonolithDep, credentials: Presented, request: Request, operator_id: OperatorId) -> Response:
     def act(own: TenantTransaction, _t: Language) -> _Said:
         return _linked(monolith, own, *operators.renew_link(own.db, own.code, operator_id))
 
-    return _page(monolith, claim, request, act)
+    return _page(monolith, credentials, request, act)
 
 
 @router.post("/operators/{operator_id}/role", response_class=HTMLResponse, dependencies=OUR_FORM)
 def change_role(
-    monolith: MonolithDep, claim: Claimed, request: Request, operator_id: OperatorId, typed: Typed
+    monolith: MonolithDep, credentials: Presented, request: Request, operator_id: OperatorId, typed: Typed
 ) -> Response:
     def act(own: TenantTransaction, t: Language) -> _Said:
         operators.change_role(own.db, own.code, operator_id, _role(typed.get("role", "")))
         return _Said(t("The new role holds from now on."))
 
-    return _page(monolith, claim, request, act)
+    return _page(monolith, credentials, request, act)
 
 
 @router.post("/operators/{operator_id}/revoke", response_class=HTMLResponse, dependencies=OUR_FORM)
-def revoke(monolith: MonolithDep, claim: Claimed, request: Request, operator_id: OperatorId) -> Response:
+def revoke(monolith: MonolithDep, credentials: Presented, request: Request, operator_id: OperatorId) -> Response:
     def act(own: TenantTransaction, t: Language) -> _Said:
         operators.revoke(own.db, own.code, operator_id)
         return _Said(t("That link signs nobody in any more."))
 
-    return _page(monolith, claim, request, act)
+    return _page(monolith, credentials, request, act)
 
 
 @router.get("/operators/{operator_id}/{form}")
@@ -104,7 +104,7 @@ def _role(given: str) -> OperatorRole:
 
 
 def _page(
-    monolith: Monolith, claim: Claim, request: Request, act: _Act, typed: Mapping[str, str] | None = None
+    monolith: Monolith, credentials: Credentials, request: Request, act: _Act, typed: Mapping[str, str] | None = None
 ) -> Response:
     def page(own: TenantTransaction, t: Language) -> Response:
         said = _said(own, t, act, typed or {})
@@ -116,7 +116,7 @@ def _page(
             request, t, "people.html", said.status, own=own, said=said, everybody=everybody, me=me, roles=OperatorRole
         )
 
-    return answered(monolith, claim, request, page, begin=begun_for_people)
+    return answered(monolith, credentials, request, page, begin=begun_for_people)
 
 
 def _said(own: TenantTransaction, t: Language, act: _Act, typed: Mapping[str, str]) -> _Said:

@@ -16,7 +16,7 @@ from snapapp.api.http.lenient_query import LenientRoute
 from snapapp.api.http.paging import Listed, listed, windows
 from snapapp.api.http.routers import Router
 from snapapp.api.http.schema import Decimals, Label, Shown
-from snapapp.api.http.tenancy import Begins, Claimed, Own, begun
+from snapapp.api.http.tenancy import Begins, Own, Presented, begun
 from snapapp.api.product.job_waiting import Ends, is_worked
 from snapapp.api.product.snap_views import ProbeShown, VideoSnapList, lines_of
 from snapapp.api.product.snaps import refuse_without_room
@@ -187,10 +187,10 @@ def list_snaps_of_video(
 # --- its bytes --------------------------------------------------------------------------------------------------
 
 
-def _read_video(monolith: MonolithDep, claim: Claimed, video_id: VideoId) -> tuple[str, Video]:
+def _read_video(monolith: MonolithDep, credentials: Presented, video_id: VideoId) -> tuple[str, Video]:
     """The tenant's code and the video, read in a transaction that ends at once, so that a slow client does not keep one
     open."""
-    with begun(monolith, claim) as transaction, transaction.as_tenant() as db:
+    with begun(monolith, credentials) as transaction, transaction.as_tenant() as db:
         return transaction.code, videos.read(db, transaction.code, video_id)
 
 
