@@ -19,9 +19,9 @@ from typing import Any
 import psycopg
 import pytest
 
-from snapapp.jobs.cli.top.looker import Looker, Overview
 from snapapp.jobs.cli.top.pages import Queues, Table
 from snapapp.jobs.cli.top.plain import print_snapshots
+from snapapp.jobs.cli.top.refresher import Overview, Refresher
 from snapapp.jobs.cli.top.terminal import Terminal
 from snapapp.jobs.os import processes
 from snapapp.jobs.rows import roster
@@ -467,9 +467,9 @@ def test_a_terminal_that_only_prints_does_not_have_the_doctor_examine_at_each_lo
         examined.append(len(looked))
         return []
 
-    looker = Looker(lambda: connect(url, name="snapapp top"), examine, every=0.01)
+    refresher = Refresher(lambda: connect(url, name="snapapp top"), examine, every=0.01)
     with pytest.raises(KeyboardInterrupt):
-        print_snapshots(looker, Thrice(), once=False)
+        print_snapshots(refresher, Thrice(), once=False)
     assert (examined, looked) == ([0], [[], [], []])
 
 

@@ -6,8 +6,8 @@ from typing import Any, NamedTuple
 from snapapp.jobs.cli.shown import begun
 from snapapp.jobs.cli.tables import cut, painted, text_in_lines, visible
 from snapapp.jobs.cli.top.deeds import Ask
-from snapapp.jobs.cli.top.looker import Deed, Looker
 from snapapp.jobs.cli.top.pages import PAGES, Lines, Page, Row, Table, headline, in_lines, page_named
+from snapapp.jobs.cli.top.refresher import Deed, Refresher
 from snapapp.jobs.cli.top.terminal import Key, Terminal
 
 _HELP = """\
@@ -47,8 +47,8 @@ class Typing(NamedTuple):
 
 
 class Console:
-    def __init__(self, terminal: Terminal, looker: Looker, page: Page) -> None:
-        self._terminal, self._looker = terminal, looker
+    def __init__(self, terminal: Terminal, refresher: Refresher, page: Page) -> None:
+        self._terminal, self._refresher = terminal, refresher
         self._pages = [page]
         self._cursors: dict[int, tuple[object, int]] = {}  # by id of a page: the key of the cursor's row, its position
         self._typing: Typing | None = None
@@ -56,10 +56,10 @@ class Console:
         self._is_over = False
 
     def run(self) -> int:
-        self._looker.begin(self._page, self._terminal.wake)
+        self._refresher.begin(self._page, self._terminal.wake)
         while True:
             self._terminal.draw(self._lines(*self._terminal.size))
-            for key in self._terminal.keys(timeout=self._looker.every):
+            for key in self._terminal.keys(timeout=self._refresher.every):
                 self._press(key)
             if self._terminal.ended_by:
                 return 128 + self._terminal.ended_by
@@ -73,7 +73,7 @@ class Console:
     # --- drawing ------------------------------------------------------------------------------------------------
 
     def _lines(self, columns: int, lines: int) -> list[str]:
-        seen = self._looker.seen
+        seen = self._refresher.seen
         head = headline(seen.overview) if seen.overview else "connecting …"
         room = max(1, lines - _LINES_ABOVE - 1)
         body = self._body(columns, room)
@@ -89,7 +89,7 @@ class Console:
         return "  ".join(painted(each, _BOLD if each[2:] == self._pages[0].name else _DIM) for each in names)
 
     def _title(self, columns: int) -> str:
-        seen, page = self._looker.seen, self._page
+        seen, page = self._refresher.seen, self._page
         if seen.trouble:
             when = f"This is from {seen.overview.now.astimezone():%H:%M:%S}. " if seen.overview else ""
             return painted(cut(visible(f"{when}{begun(seen.trouble)}"), columns), _RED)
@@ -98,7 +98,7 @@ class Console:
 
     @property
     def _view(self) -> object:
-        seen = self._looker.seen
+        seen = self._refresher.seen
         if isinstance(self._page, Help):
             return Lines(_HELP)  # also while the database is away
         return seen.shown if seen.page is self._page else None
@@ -115,7 +115,7 @@ class Console:
                 place = max(0, min(place, len(all_of_it) - room))
                 self._cursors[id(self._page)] = (None, place)
                 return all_of_it[place : place + room]
-        return list(text_in_lines([visible(self._looker.seen.trouble) or "…"]))
+        return list(text_in_lines([visible(self._refresher.seen.trouble) or "…"]))
 
     def _table(self, table: Table, columns: int, room: int) -> list[str]:
         header, *rows = in_lines(table)
@@ -136,8 +136,8 @@ class Console:
             return visible(f"{before}{self._typing.text}_")[-columns:]
         if self._asking:
             return painted(cut(visible(f"{self._asking.question} [y/N]"), columns), _RED)
-        if self._looker.said:
-            return painted(cut(visible(self._looker.said), columns), _BOLD)
+        if self._refresher.said:
+            return painted(cut(visible(self._refresher.said), columns), _BOLD)
         hints = f"{self._page.hints_for(self._it())}  / filter  : go to  esc back  ? help  q quit"
         return painted(cut(hints.strip(), columns), _DIM)
 
@@ -151,7 +151,7 @@ class Console:
             ask, self._asking = self._asking, None
             self._do(ask.make(None)) if text in ("y", "Y") else self._say("Nothing was done.")
         else:
-            self._looker.said = ""
+            self._refresher.said = ""
             self._command(key)
 
     def _command(self, key: str) -> None:
@@ -195,10 +195,10 @@ class Console:
             self._do(typing.ask.make(text or None))
         elif typing.sign == "/":
             self._page.words = text
-            self._looker.want(self._page)
+            self._refresher.want(self._page)
         elif text in ("q", "quit"):
             self._is_over = True
-        elif page := page_named(text, self._looker.seen.overview):
+        elif page := page_named(text, self._refresher.seen.overview):
             self._turn_to(page) if page.name else self._open(page)
         elif text:
             self._say(f"There is no {text}: {', '.join(PAGES)}, a queue, a kind of the workers, or a job's number.")
@@ -216,10 +216,10 @@ class Console:
 
     def _do(self, deed: Deed) -> None:
         self._say("…")
-        self._looker.do(deed)
+        self._refresher.do(deed)
 
     def _say(self, words: str) -> None:
-        self._looker.said = words
+        self._refresher.said = words
 
     # --- pages and cursors --------------------------------------------------------------------------------------
 
@@ -229,14 +229,14 @@ class Console:
 
     def _open(self, page: Page) -> None:
         self._pages.append(page)
-        self._looker.want(page)
+        self._refresher.want(page)
 
     def _back(self) -> None:
         if self._page.words:
             self._page.words = ""
         elif len(self._pages) > 1:
             self._cursors.pop(id(self._pages.pop()), None)
-        self._looker.want(self._page)
+        self._refresher.want(self._page)
 
     def _row(self) -> Row | None:
         if not isinstance(self._view, Table) or not self._view.rows:

@@ -7,7 +7,7 @@ from functools import partial
 from snapapp.jobs.cli import queues
 from snapapp.jobs.cli.audited import note, witness_of_all
 from snapapp.jobs.cli.jobs.many import counted_jobs
-from snapapp.jobs.cli.top.looker import Db, Deed, Say
+from snapapp.jobs.cli.top.refresher import Db, Deed, Say
 from snapapp.jobs.model import FINAL, Status
 from snapapp.jobs.rows import lifecycle
 from snapapp.jobs.rows.database import together

@@ -11,7 +11,7 @@ from snapapp.jobs.cli.queues import counted, worker_line
 from snapapp.jobs.cli.tables import pairs_in_lines, rows_in_lines, visible
 from snapapp.jobs.cli.top import deeds
 from snapapp.jobs.cli.top.deeds import Ask
-from snapapp.jobs.cli.top.looker import Db, Overview
+from snapapp.jobs.cli.top.refresher import Db, Overview
 from snapapp.jobs.errors import InvalidJob
 from snapapp.jobs.model import FINAL, Status
 from snapapp.jobs.rows import costs
@@ -55,7 +55,7 @@ class Lines:
 
 @dataclass(slots=True)
 class Page:
-    """A page. `words` is the filter that the person typed; the screen writes it, the looker reads it."""
+    """A page. `words` is the filter that the person typed; the screen writes it, the refresher reads it."""
 
     words: str = ""
 

@@ -12,32 +12,32 @@ import psycopg
 from snapapp.jobs.amounts import local
 from snapapp.jobs.cli.shown import say
 from snapapp.jobs.cli.tables import visible, write_lines
-from snapapp.jobs.cli.top.looker import Looker, Seen
 from snapapp.jobs.cli.top.pages import Lines, Page, Table, headline, in_lines
+from snapapp.jobs.cli.top.refresher import Refresher, Seen
 
 
-def print_snapshots(looker: Looker, page: Page, *, once: bool) -> int:
+def print_snapshots(refresher: Refresher, page: Page, *, once: bool) -> int:
     """Prints snapshots until it is interrupted, or a single one. While the database does not answer, each look prints a
     line that says so."""
     os.environ["NO_COLOR"] = "1"  # read by the functions that paint the tables
-    with closing(looker):
+    with closing(refresher):
         if not once:
-            _print_for_ever(looker, page)
-        looker.examine()
-        _print(looker.look(page))
+            _print_for_ever(refresher, page)
+        refresher.examine()
+        _print(refresher.look(page))
         return 0
 
 
-def _print_for_ever(looker: Looker, page: Page) -> NoReturn:
+def _print_for_ever(refresher: Refresher, page: Page) -> NoReturn:
     while True:
         try:
-            looker.examine()
-            _print(looker.look(page))
+            refresher.examine()
+            _print(refresher.look(page))
         except psycopg.Error as error:
             say(f"The database does not answer: {' '.join(str(error).split())}")
         say("")
         sys.stdout.flush()
-        sleep(looker.every)
+        sleep(refresher.every)
 
 
 def _cure(it: Any) -> Iterator[str]:

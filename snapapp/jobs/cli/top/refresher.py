@@ -38,7 +38,7 @@ class Overview:
 
 
 class Asks(Protocol):
-    """A page, as far as the looker needs it."""
+    """A page, as far as the refresher needs it."""
 
     def look(self, db: Db, overview: Overview) -> object: ...
 
@@ -53,9 +53,9 @@ class Seen:
     trouble: str = ""
 
 
-class Looker:
-    """The looker's thread writes `seen` and `said`, the doctor's the findings; the screen's thread says which page it
-    wants."""
+class Refresher:
+    """The refresher's thread writes `seen` and `said`, the doctor's the findings; the screen's thread says which page
+    it wants."""
 
     def __init__(self, connect: Callable[[], Db], examine: Examine, *, every: float) -> None:
         self.every = every  # seconds
@@ -86,7 +86,7 @@ class Looker:
     def begin(self, page: Asks, wake: Callable[[], None]) -> None:
         """Starts the threads; `wake` is called after each look."""
         self._page, self._wake = page, wake
-        threading.Thread(target=self._watch, name="looker", daemon=True).start()
+        threading.Thread(target=self._watch, name="refresher", daemon=True).start()
         threading.Thread(target=self._keep_examining, name="doctor", daemon=True).start()
 
     def want(self, page: Asks) -> None:
