@@ -14,8 +14,6 @@ _BLURRED_BELOW = 40.0
 
 @dataclass(frozen=True, slots=True)
 class Quality:
-    brightness: float
-    """Mean, of 255."""
     sharpness: float
     """Variance of the Laplacian: how much of the picture is edges."""
     change: float | None
@@ -38,7 +36,6 @@ def measured(picture: Image.Image, before: Image.Image | None) -> Quality:
     change = ImageStat.Stat(ImageChops.difference(picture, before)).mean[0] if before else None
     black = dark >= _BLACK_SHARE
     return Quality(
-        brightness=round(ImageStat.Stat(picture).mean[0], 2),
         sharpness=round(sharpness, 2),
         change=None if change is None else round(change, 3),
         black=black,
