@@ -76,7 +76,7 @@ def _video(db: Session, tenant: str, painted: dict[str, Any]) -> Video:
     try:
         return videos.read(db, tenant, VIDEO)
     except VideoNotFound:
-        upload = Upload(id=VIDEO, storage_key=_KEY, file_name="herd.mp4", content_type="video/mp4", **painted)
+        upload = Upload(id=VIDEO, storage_key=_KEY, file_name="herd.mp4", **painted)
         return videos.add_upload(db, tenant, upload)
 
 

@@ -217,7 +217,6 @@ class Video(Base):
     file_name: Mapped[str | None]
     size_bytes: Mapped[_Big | None]
     sha256: Mapped[str | None] = mapped_column(_HexBytes)
-    content_type: Mapped[str | None]
     probe: Mapped[dict[str, Any] | None]
     created_by: Mapped[_Big | None]
     created_at: Mapped[_Made]

@@ -32,7 +32,6 @@ class Upload:
     size_bytes: int
     sha256: str  # in hex
     file_name: str | None = None
-    content_type: str | None = None
 
 
 _ORDER = Order(

@@ -46,7 +46,7 @@ def test_what_was_found_in_a_video_is_kept(own: Session) -> None:
 
 def test_the_same_bytes_are_kept_once(own: Session) -> None:
     """FE3."""
-    upload = an_upload(b"film", file_name="../../etc/passwd", content_type="text/html")
+    upload = an_upload(b"film", file_name="../../etc/passwd")
     video = videos.add_upload(own, OWN, upload)
     assert (video.id, video.size_bytes, video.sha256) == (upload.id, 4, upload.sha256)
     assert (video.url, video.is_upload, video.file_name) == (None, True, "../../etc/passwd")
