@@ -77,9 +77,10 @@ _LOST = """
                 ELSE lock_expires_at < clock_timestamp()
                      -- after a restart of the server all leases look old: living workers first get time for a beat
                      AND pg_postmaster_start_time() < clock_timestamp() - %(settled_for)s
-                     -- and after a step of its clock, by which the caller too was silent for longer than it was
-                     AND (%(caller)s::text IS NULL OR EXISTS (
-                          SELECT FROM job_worker WHERE id = %(caller)s AND beat_at > clock_timestamp() - %(silence)s))
+                     -- and after a step of its clock, by which the worker that recovers too was silent for too long
+                     AND (%(silence)s::interval IS NULL OR EXISTS (
+                          SELECT FROM job_worker
+                           WHERE id = %(by)s AND beat_at > clock_timestamp() - %(silence)s::interval))
                 END
      ORDER BY id LIMIT %(limit)s FOR NO KEY UPDATE SKIP LOCKED
 """
@@ -117,17 +118,6 @@ RETURNING job.id
 """  # noqa: S608 - made of two constants
 
 
-class Caller(NamedTuple):
-    """The worker that recovers, and for how long it was silent at most. If the database says longer, its clock was set,
-    and nothing is taken. Without a worker nothing is compared."""
-
-    caller: str | None = None
-    silence: timedelta = timedelta(0)
-
-
-_NO_WORKER = Caller()
-
-
 def recover(
     db: Db,
     *,
@@ -135,10 +125,13 @@ def recover(
     settled_for: timedelta = timedelta(0),
     limit: int = 1000,
     refused: Refused | None = None,
-    caller: Caller = _NO_WORKER,
+    by: str | None = None,
+    silence: timedelta | None = None,
 ) -> list[int]:
-    """Takes back jobs whose lease has ended. They become due at random times within `spread`, not all at once."""
-    parameters: dict[str, Any] = {"worker": None, "running": None, "besides": [], **caller._asdict()}
+    """Takes back jobs whose lease has ended. They become due at random times within `spread`, not all at once.
+    `silence`: for how long the worker `by`, which recovers, was silent at most. If the database says longer, its clock
+    was set, and nothing is taken."""
+    parameters: dict[str, Any] = {"worker": None, "running": None, "besides": [], "by": by, "silence": silence}
     return _take_back(db, parameters | {"spread": spread, "settled_for": settled_for, "limit": limit}, refused)
 
 
@@ -158,7 +151,8 @@ def release(
         "spread": timedelta(0),
         "settled_for": timedelta(0),
         "limit": None,
-        **_NO_WORKER._asdict(),
+        "by": None,
+        "silence": None,
     }
     return _take_back(db, parameters, refused)
 

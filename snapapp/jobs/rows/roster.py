@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 import psycopg
 
 from snapapp.jobs.model import Finished, Interrupted, Status
-from snapapp.jobs.rows.leases import Caller
 from snapapp.jobs.settings import Membership
 
 Db = psycopg.Connection[Any]
@@ -279,20 +278,21 @@ class Other(NamedTuple):
     is_overdue: bool
 
 
-# After a step of the database's clock, all look silent; the caller then, too.
+# After a step of the database's clock, all look silent; `besides`, who asks, then, too.
 _OTHERS = """
 SELECT id, pid, pid_started, state_file, machine = %(machine)s, is_overdue
   FROM job_worker, LATERAL (
        SELECT expires_at < now() - %(overdue)s::interval
-          AND (%(caller)s::text IS NULL OR EXISTS (
-               SELECT FROM job_worker AS its WHERE its.id = %(caller)s AND its.beat_at > now() - %(silence)s::interval)
+          AND (%(silence)s::interval IS NULL OR EXISTS (
+               SELECT FROM job_worker AS its WHERE its.id = %(besides)s AND its.beat_at > now() - %(silence)s::interval)
           ) AS is_overdue) AS seen
  WHERE id <> %(besides)s AND (machine = %(machine)s OR is_overdue)
 """
 
 
-def others(db: Db, machine: str, *, besides: str, overdue: timedelta, caller: Caller) -> list[Other]:
-    """All workers but `besides` that are on this machine, or whose row expired longer than `overdue` ago."""
-    parameters = {"machine": machine, "besides": besides, "overdue": overdue, **caller._asdict()}
+def others(db: Db, machine: str, *, besides: str, overdue: timedelta, silence: timedelta | None) -> list[Other]:
+    """All workers but `besides` that are on this machine, or whose row expired longer than `overdue` ago. If `besides`
+    was silent for longer than `silence`, by the database's clock, that was set, and no other row counts as expired."""
+    parameters = {"machine": machine, "besides": besides, "overdue": overdue, "silence": silence}
     rows = db.execute(_OTHERS, parameters).fetchall()
     return [Other(*row) for row in rows]

@@ -14,7 +14,6 @@ from snapapp.jobs.os import processes, state_file
 from snapapp.jobs.rows import leases as leases_rows
 from snapapp.jobs.rows import limits, retention, roster
 from snapapp.jobs.rows.database import Database, Row, is_away, waited_in_vain
-from snapapp.jobs.rows.leases import Caller
 from snapapp.jobs.rows.people import history
 from snapapp.jobs.rows.roster import Counts, Member
 from snapapp.jobs.schedules import ledger
@@ -23,7 +22,6 @@ from snapapp.jobs.settings import JobsSettings
 _PRUNE_HISTORY_EVERY = 3600.0  # seconds: few rows of schedules, workers and supervisors grow old in an hour
 _PRUNE_SURPLUS_EVERY = 3600.0  # seconds: this kind of pruning reads all jobs
 _HIGHEST = 2**63 - 1
-_NO_WORKER = Caller()
 _PRUNE_IDLE_PAGES = 100  # pages without an old job in one run: jobs kept for ever are not all read every minute
 
 
@@ -44,12 +42,12 @@ class Recovery:
         self._prune_surplus_at = monotonic()
         self._is_closed = threading.Event()
 
-    def recover_neighbours(self, *, caller: Caller = _NO_WORKER, judges_silence: bool) -> int:
+    def recover_neighbours(self, *, silence: timedelta | None = None, judges_silence: bool) -> int:
         """Takes back the jobs of workers on this machine whose process is gone, without waiting for their leases. If it
         `judges_silence`, it takes those off the roster that were silent for ten leases."""
         overdue = 10 * self._settings.lease_for
         with self._database.connection() as db:
-            others = roster.others(db, self._member.machine, besides=self._member.id, overdue=overdue, caller=caller)
+            others = roster.others(db, self._member.machine, besides=self._member.id, overdue=overdue, silence=silence)
             return sum(self._take_from(db, other, judges_silence) for other in others)
 
     def recover(self, silence: timedelta | None = None) -> int:
@@ -59,10 +57,12 @@ class Recovery:
         if monotonic() - self._database_back_at < self._settings.beat_every.total_seconds():
             return self.recover_neighbours(judges_silence=False)
         settled_for = self._settings.beat_every + timedelta(seconds=1)
-        caller = _NO_WORKER if silence is None else Caller(self._member.id, silence + self._settings.beat_every)
-        recovered = self.recover_neighbours(caller=caller, judges_silence=True)
+        longest = None if silence is None else silence + self._settings.beat_every
+        recovered = self.recover_neighbours(silence=longest, judges_silence=True)
         with self._database.connection() as db:
-            job_ids = leases_rows.recover(db, settled_for=settled_for, refused=self._report_refused, caller=caller)
+            job_ids = leases_rows.recover(
+                db, settled_for=settled_for, refused=self._report_refused, by=self._member.id, silence=longest
+            )
         self._report_recovered(job_ids, "lease ended")
         return recovered + len(job_ids)
 
