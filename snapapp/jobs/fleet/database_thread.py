@@ -26,6 +26,7 @@ from snapapp.jobs.fleet.plan import Balance, Plan
 from snapapp.jobs.fleet.pool import PoolStatus, State
 from snapapp.jobs.fleet.scaling import Box, Decision, Memory, PoolState, decide
 from snapapp.jobs.fleet.store import EndedWorker, Master
+from snapapp.jobs.model import describe
 from snapapp.jobs.os import memory, processes
 from snapapp.jobs.os.waiting import readable
 from snapapp.jobs.retry import pause_after
@@ -254,7 +255,7 @@ class DatabaseThread:
         self._complain(f"free job {job_id}", error)
 
     def _complain(self, doing: str, error: BaseException) -> None:
-        self._tell(events.MASTER_ERROR, doing=doing, error=f"{type(error).__name__}: {error}")
+        self._tell(events.MASTER_ERROR, doing=doing, error=describe(error))
 
     def _tell(self, name: str, **facts: Any) -> None:
         self._events.emit(name, logging.WARNING, host=self._master.host, master=self._master.id, **facts)

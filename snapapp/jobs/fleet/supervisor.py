@@ -28,6 +28,7 @@ from snapapp.jobs.fleet.plan import Balance, Plan
 from snapapp.jobs.fleet.plan import Pool as Planned
 from snapapp.jobs.fleet.pool import Pool, State
 from snapapp.jobs.fleet.store import EndedWorker, Master
+from snapapp.jobs.model import describe
 from snapapp.jobs.os import processes
 from snapapp.jobs.os.signals import ENDING, Signals
 from snapapp.jobs.rows.database import Connect, Db
@@ -224,7 +225,7 @@ class Supervisor:
         except InvalidCommand as error:
             output = str(error)
         except Exception as error:  # noqa: BLE001 - the sender of the command should see any error
-            output = f"{type(error).__name__}: {error}"
+            output = describe(error)
         level = logging.WARNING if failed else logging.INFO
         self._tell(events.COMMAND_DONE, level, command=order.id, action=order.action, pool=order.pool, output=output)
         self._database.answer(order.id, output, failed=failed)
@@ -303,7 +304,7 @@ class Supervisor:
         try:
             act()
         except Exception as error:  # noqa: BLE001 - the next pass comes in half a second
-            self._tell(events.MASTER_ERROR, logging.ERROR, doing=doing, error=f"{type(error).__name__}: {error}")
+            self._tell(events.MASTER_ERROR, logging.ERROR, doing=doing, error=describe(error))
 
     def _tell(self, name: str, level: int = logging.INFO, **facts: Any) -> None:
         self._events.emit(name, level, host=self.master.host, master=self.master.id, **facts)

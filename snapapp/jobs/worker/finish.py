@@ -8,7 +8,7 @@ from time import monotonic
 from tenacity.wait import wait_base
 
 from snapapp.jobs import events
-from snapapp.jobs.model import Buried, Dropped, Finished, Job, Outcome, Retried, Succeeded
+from snapapp.jobs.model import Buried, Dropped, Finished, Job, Outcome, Retried, Succeeded, describe
 from snapapp.jobs.registry import Processor
 from snapapp.jobs.retry import pause_after
 from snapapp.jobs.worker import hooks
@@ -76,10 +76,8 @@ class Finish:
         hook is never dropped: when it raises, `hooks` turns the attempt into a failure (CommitFailed)."""
         assert not isinstance(finished.outcome, Succeeded)
         job = finished.job
-        why = f"{type(error).__name__}: {error}"
-        self._parts.events.emit(
-            events.HOOK_DROPPED, logging.ERROR, worker_id=self._parts.id, job_id=job.id, kind=job.kind, error=why
-        )
+        about = {"worker_id": self._parts.id, "job_id": job.id, "kind": job.kind}
+        self._parts.events.emit(events.HOOK_DROPPED, logging.ERROR, **about, error=describe(error))
         self._settler.put(finished)
 
     def _report_attempt(self, finished: Finished) -> None:

@@ -13,7 +13,7 @@ from snapapp.jobs import tracing
 from snapapp.jobs.context import Within
 from snapapp.jobs.errors import LeaseLost
 from snapapp.jobs.executors.attempt import judge
-from snapapp.jobs.model import Buried, Finished, Job, Outcome, Status, Succeeded
+from snapapp.jobs.model import Buried, Finished, Job, Outcome, Status, Succeeded, describe
 from snapapp.jobs.registry import Processor
 from snapapp.jobs.rows import settle
 from snapapp.jobs.rows.database import is_away, waited_in_vain, was_in_conflict
@@ -31,7 +31,7 @@ class HookFailed(Exception):
 
     def __init__(self, error: BaseException) -> None:
         self.error = error
-        super().__init__(f"{type(error).__name__}: {error}")
+        super().__init__(describe(error))
 
 
 class CommitFailed(Exception):

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from snapapp.jobs import events
 from snapapp.jobs.events import Events
-from snapapp.jobs.model import Job, Lease
+from snapapp.jobs.model import Job, Lease, describe
 from snapapp.jobs.retry import pause_after
 from snapapp.jobs.rows import notes
 from snapapp.jobs.rows.database import Database, row_by_row
@@ -180,10 +180,8 @@ class NotesWriter:
         return all_is_written
 
     def _report_dropped(self, job: Job, error: Exception) -> None:
-        why = f"{type(error).__name__}: {error}"
-        self._events.emit(
-            events.NOTE_DROPPED, logging.WARNING, worker_id=self._worker, job_id=job.id, kind=job.kind, error=why
-        )
+        about = {"worker_id": self._worker, "job_id": job.id, "kind": job.kind}
+        self._events.emit(events.NOTE_DROPPED, logging.WARNING, **about, error=describe(error))
 
 
 def _write_lines(db: notes.Db, part: Sequence[_Note]) -> list[_Note]:

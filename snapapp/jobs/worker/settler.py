@@ -19,6 +19,7 @@ from snapapp.jobs.model import (
     Status,
     Stopped,
     Succeeded,
+    describe,
 )
 from snapapp.jobs.retry import pause_after
 from snapapp.jobs.rows import settle
@@ -142,10 +143,8 @@ class Settler:
     def _give_up(self, finished: Finished, error: Exception) -> None:
         """Stops holding a job whose end cannot be written: without beats its lease runs out and it is recovered."""
         job = finished.job
-        why = f"{type(error).__name__}: {error}"
-        self._parts.events.emit(
-            events.SETTLE_DROPPED, logging.ERROR, worker_id=self._parts.id, job_id=job.id, kind=job.kind, error=why
-        )
+        about = {"worker_id": self._parts.id, "job_id": job.id, "kind": job.kind}
+        self._parts.events.emit(events.SETTLE_DROPPED, logging.ERROR, **about, error=describe(error))
         self.account([finished], None)
 
     # --- rows that other transactions have locked -------------------------------------------------------------
