@@ -2,7 +2,7 @@
 routes are async: what lies in memory need not wait for a thread."""
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -57,42 +57,26 @@ def _read(path: Path) -> Page:
 _PAGES = {path.relative_to(_HERE).as_posix(): _read(path) for path in _HERE.rglob("*") if path.suffix in _TYPES}
 
 
-@router.api_route("/", methods=["GET", "HEAD"])
-async def home(request: Request) -> Response:
-    """The operator's: videos, and moments marked in them."""
-    return _answer(request, "home/home.html")
+_AT = {
+    "/": "home/home.html",  # the operator's: videos, and moments marked in them
+    # For whoever is on call: one page, whose views are addresses.
+    **dict.fromkeys(("/ops", "/ops/{view}", "/ops/jobs/{job_id}", "/ops/schedules/{name}"), "ops/ops.html"),
+    "/snaps/{snap_id:uuid}": "pages/snap.html",  # whether there is such a moment, and for whom, the API tells the page
+    "/docs": "docs/docs.html",  # FastAPI's own page loads scripts from elsewhere: they could read the internal token
+    "/service-worker.js": "service-worker.js",  # at the root, because one has what lies below its own address
+    "/robots.txt": "robots.txt",
+}
 
 
-@router.api_route("/ops", methods=["GET", "HEAD"])
-@router.api_route("/ops/{view}", methods=["GET", "HEAD"])
-@router.api_route("/ops/jobs/{job_id}", methods=["GET", "HEAD"])
-@router.api_route("/ops/schedules/{name}", methods=["GET", "HEAD"])
-async def ops(request: Request) -> Response:
-    """For whoever is on call: one page, whose views are addresses. What it shows it asks `/internal` for."""
-    return _answer(request, "ops/ops.html")
+def _showing(name: str) -> Callable[[Request], Awaitable[Response]]:
+    async def show(request: Request) -> Response:
+        return _answer(request, name)
+
+    return show
 
 
-@router.api_route("/snaps/{snap_id:uuid}", methods=["GET", "HEAD"])
-async def snap(request: Request) -> Response:
-    """A marked moment. Whether there is such a one, and for whom, the API tells the page."""
-    return _answer(request, "pages/snap.html")
-
-
-@router.api_route("/docs", methods=["GET", "HEAD"])
-async def docs(request: Request) -> Response:
-    """The API for people. FastAPI's own page loads scripts from elsewhere: they could read the internal token."""
-    return _answer(request, "docs/docs.html")
-
-
-@router.api_route("/service-worker.js", methods=["GET", "HEAD"])
-async def service_worker(request: Request) -> Response:
-    """At the root, because one has what lies below its own address."""
-    return _answer(request, "service-worker.js")
-
-
-@router.api_route("/robots.txt", methods=["GET", "HEAD"])
-async def robots(request: Request) -> Response:
-    return _answer(request, "robots.txt")
+for _address, _name in _AT.items():
+    router.add_api_route(_address, _showing(_name), methods=["GET", "HEAD"])
 
 
 @router.api_route("/static/{name:path}", methods=["GET", "HEAD"])
