@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar, cast
 
@@ -16,7 +17,19 @@ from psycopg.rows import namedtuple_row
 from psycopg.types.json import Jsonb, JsonbLoader
 from sqlalchemy.orm import Session
 
-from snapapp.jobs.model import Buried, Failure, Finished, Job, Lease, Retried, Snoozed, Status, Stopped, to_json
+from snapapp.jobs.model import (
+    Buried,
+    Failure,
+    Finished,
+    Interrupted,
+    Job,
+    Lease,
+    Retried,
+    Snoozed,
+    Status,
+    Stopped,
+    to_json,
+)
 from snapapp.jobs.rows import claim as claim_rows
 from snapapp.jobs.rows import leases as leases_rows
 from snapapp.jobs.rows import lifecycle, settle
@@ -181,6 +194,12 @@ def bury(db: AnyDb, held: Job, outcome: Buried | Stopped, ran_for: float | None)
 
 def snooze(db: AnyDb, held: Job, delay: timedelta) -> Status | None:
     return settle.settle(db, Finished(held, Snoozed(delay), None))
+
+
+def hand_back(db: AnyDb, *held: Job, started: bool = True, allowed: int = 9) -> set[int]:
+    """As a worker does that stops. Returns the ids whose lease held."""
+    back = [Finished(replace(job, started_at=0.0 if started else None), Interrupted(), None) for job in held]
+    return set(settle.settle_batch(db, back, interruptions_allowed=allowed).landed)
 
 
 def scalar(db: Db, statement: str, *parameters: object) -> Any:

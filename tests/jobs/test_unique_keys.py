@@ -14,7 +14,7 @@ from snapapp.jobs.adding import OnConflict, done_before
 from snapapp.jobs.adding import enqueue_many as enqueue_many_plainly
 from snapapp.jobs.errors import DuplicateKey, InvalidJob
 from snapapp.jobs.model import Status
-from snapapp.jobs.rows import leases, lifecycle, settle
+from snapapp.jobs.rows import leases, lifecycle
 from snapapp.jobs.rows.database import connect
 from snapapp.jobs.rows.people import lists, views
 from tests.factory import (
@@ -29,6 +29,7 @@ from tests.factory import (
     complete,
     enqueue,
     enqueue_many,
+    hand_back,
     hence,
     make_job,
     retry,
@@ -147,7 +148,7 @@ def test_a_job_comes_back_although_another_took_its_key_meanwhile(db: Db, end: s
     ends: dict[str, Callable[[], object]] = {
         "retry": lambda: retry(db, held, OOPS, SECOND, 0.1),
         "snooze": lambda: snooze(db, held, SECOND),
-        "hand_back": lambda: settle.hand_back(db, [(held.lease, True)], interruptions_allowed=9),
+        "hand_back": lambda: hand_back(db, held),
         "recover": lambda: leases.recover(db),
         "release": lambda: leases.release(db, "worker", [held.id]),
     }

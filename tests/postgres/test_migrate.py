@@ -25,7 +25,7 @@ from snapapp.postgres.migrate import migrate
 from snapapp.postgres.psql import psql_argv
 from snapapp.postgres.schema import PRODUCT, is_current, require
 from tests import ROOT
-from tests.factory import Db, ago, at_once, bury, claimed, job, make_job, retry, statuses, until_blocking
+from tests.factory import Db, ago, at_once, bury, claimed, hand_back, job, make_job, retry, statuses, until_blocking
 from tests.postgres.clusters import take_down
 
 SQL = ROOT / "migrations" / "sql"
@@ -301,7 +301,7 @@ def live_a_little(db: Db) -> None:
     notes.log(db, [notes.LogLine(first.lease, 1, "INFO", "here", 0.0)])
     retry(db, first, Failure("oops"), timedelta(0), 0.1)
     [second] = claimed(db, 1).jobs
-    settle.hand_back(db, [(second.lease, True)], interruptions_allowed=9)
+    hand_back(db, second)
     last = claimed(db, 1, claim.Look(bookmarks={claim.Head("default", "test", 0): claim.Bookmark(ago(days=1), 0)}))
     assert [one.id for one in last.jobs] == [first.id]
     bury(db, job(db, first.id), Buried(Failure("oops")), 0.1)

@@ -140,12 +140,6 @@ def complete(db: Db, finished: Iterable[tuple[Lease, str | None, float]], *, pat
     return {row[0] for row in _run(db, _COMPLETE, parameters)}
 
 
-def hand_back(db: Db, leases: Iterable[tuple[Lease, bool]], *, interruptions_allowed: int) -> set[int]:
-    """Gives jobs back to the queue, and their attempts with them. Each is given as (lease, has it started?)."""
-    ends = [_End(*lease, "PENDING", interrupted=started, ended=False) for lease, started in leases]
-    return set(_end(db, ends, interruptions_allowed))
-
-
 def landed_already(db: Db, lease: Lease) -> Status | None:
     """After a COMMIT whose answer was lost: the status that our settle wrote, or None if it did not land.
 

@@ -27,7 +27,7 @@ from snapapp.jobs.rows import claim as claim_rows
 from snapapp.jobs.rows import leases as leases_rows
 from snapapp.jobs.rows import lifecycle, notes, retention
 from snapapp.jobs.rows import settle as settle_rows
-from tests.factory import Db, ago, enqueue, enqueue_many, move
+from tests.factory import Db, ago, enqueue, enqueue_many, hand_back, move
 
 HOUR = timedelta(hours=1)
 NOW = timedelta(0)
@@ -460,13 +460,15 @@ class QueueMachine(RuleBasedStateMachine):
     def shut_down(self, number: int, started: bool) -> None:
         """Hands back all that it thinks it holds."""
         mine = self.live(self.somebody(number))
-        back = [(claim.lease, started and not claim.exhausted) for claim in mine]
-        zombies = [(claim.lease, started) for claim in self.stale(besides=mine)]
-        landed = settle_rows.hand_back(self.db, back + zombies, interruptions_allowed=ALLOWED)
+        has_begun = [claim for claim in mine if started and not claim.exhausted]
+        only_waits = [claim for claim in mine if claim not in has_begun]
+        zombies = self.stale(besides=mine)
+        landed = hand_back(self.db, *has_begun, *(zombies if started else ()), allowed=ALLOWED)
+        landed |= hand_back(self.db, *only_waits, *(() if started else zombies), started=False, allowed=ALLOWED)
         assert landed == {claim.id for claim in mine}
-        for claim, (_, was_started) in zip(mine, back, strict=True):
+        for claim in mine:
             self.ends(claim)
-            self.jobs[claim.id].goes_back(started=was_started)
+            self.jobs[claim.id].goes_back(started=claim in has_begun)
 
     @precondition(lambda self: self.stale())
     @rule(number=st.integers(0, 999))
@@ -481,7 +483,7 @@ class QueueMachine(RuleBasedStateMachine):
             lambda: settle_rows.settle(self.db, Finished(zombie, Retried(OOPS, NOW), 0.1)),
             lambda: settle_rows.settle(self.db, Finished(zombie, Buried(OOPS), 0.1)),
             lambda: settle_rows.settle(self.db, Finished(zombie, Snoozed(NOW), 0.1)),
-            lambda: settle_rows.hand_back(self.db, [(zombie.lease, True)], interruptions_allowed=0),
+            lambda: hand_back(self.db, zombie, allowed=0),
         ]
         assert not writes[number % len(writes)]()
 

@@ -37,6 +37,7 @@ from tests.factory import (
     claimed,
     complete,
     enqueue,
+    hand_back,
     hence,
     job,
     make_job,
@@ -186,7 +187,7 @@ def test_a_wish_to_cancel_is_granted_where_no_attempt_ends(db: Db, ending: str) 
     held = running_job(db, lock_expires_at=ago(seconds=1), losses=2, gate="alone", attempt_count=3, interruptions=9)
     lifecycle.cancel(db, held.id)
     ends: dict[str, Callable[[], object]] = {
-        "hand_back": lambda: settle.hand_back(db, [(held.lease, True)], interruptions_allowed=9),
+        "hand_back": lambda: hand_back(db, held),
         "recover": lambda: leases.recover(db),
         "release": lambda: leases.release(db, "worker", [held.id]),
         "release unstarted": lambda: leases.release(db, "worker", []),
@@ -236,7 +237,7 @@ def in_turn(*steps: Step) -> Step:
 
 
 RECOVERED: Step = lambda db, held: leases.recover(db, spread=timedelta(0))  # noqa: E731
-HANDED_BACK: Step = lambda db, held: settle.hand_back(db, [(held.lease, True)], interruptions_allowed=9)  # noqa: E731
+HANDED_BACK: Step = lambda db, held: hand_back(db, held)  # noqa: E731
 BURIED: Step = lambda db, held: bury(db, held, Buried(OOPS), 0.1)  # noqa: E731
 # What may have happened to a job since a zombie last looked.
 SINCE: dict[str, Step] = {
@@ -261,7 +262,7 @@ WRITES: dict[str, Step] = {
     "bury": lambda db, held: settle.settle(db, Finished(held, Buried(OOPS), 0.1)),
     "stop": lambda db, held: settle.settle(db, Finished(held, Stopped(OOPS), 0.1)),
     "snooze": lambda db, held: settle.settle(db, Finished(held, Snoozed(SECOND), 0.1)),
-    "hand back": lambda db, held: settle.hand_back(db, [(held.lease, False)], interruptions_allowed=9) or None,
+    "hand back": lambda db, held: hand_back(db, held, started=False) or None,
     "payload": lambda db, held: claim_rows.payload(db, held.lease),
 }
 
@@ -315,7 +316,7 @@ def test_after_an_uncertain_commit_the_row_says_whether_it_landed(db: Db) -> Non
 def test_a_job_handed_back_gets_its_attempt_back(db: Db, started: bool) -> None:
     """Promise 3, FA6, D17: a deploy never fills the dead letters."""
     held = running_job(db, attempt_count=3, max_attempts=3, next_retry_at=ago(minutes=1))
-    assert settle.hand_back(db, [(held.lease, started)], interruptions_allowed=20) == {held.id}
+    assert hand_back(db, held, started=started, allowed=20) == {held.id}
     now = row(db, held.id)
     assert (now.status, now.attempt_count, now.interruptions, now.losses) == ("PENDING", 2, int(started), 0)
     assert claim(db) == [held.id]
@@ -326,7 +327,7 @@ def test_interruptions_are_given_back_only_so_often(db: Db) -> None:
     counts = []
     for _ in range(5):
         taken = claimed(db, 1).jobs
-        settle.hand_back(db, [(taken[0].lease, True)], interruptions_allowed=3)
+        hand_back(db, taken[0], allowed=3)
         counts.append((row(db, made).attempt_count, row(db, made).interruptions, row(db, made).losses))
     assert counts == [(0, 1, 0), (0, 2, 0), (0, 3, 0), (1, 4, 0), (2, 5, 0)]
     assert claimed(db, 1).jobs[0].exhausted
@@ -334,5 +335,5 @@ def test_interruptions_are_given_back_only_so_often(db: Db) -> None:
 
 def test_a_job_that_never_began_is_handed_back_for_ever(db: Db) -> None:
     held = running_job(db, interruptions=99)
-    settle.hand_back(db, [(held.lease, False)], interruptions_allowed=3)
+    hand_back(db, held, started=False, allowed=3)
     assert (row(db, held.id).attempt_count, row(db, held.id).interruptions) == (0, 99)

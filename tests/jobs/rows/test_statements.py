@@ -31,6 +31,7 @@ from tests.factory import (
     claimed,
     complete,
     enqueue,
+    hand_back,
     make_job,
     retry,
     running_job,
@@ -141,7 +142,7 @@ class Life:
 
     def hand_back(self, jobs: list[Job]) -> None:
         with self.reading("hand back", self.worker):
-            settle.hand_back(self.worker, [(job.lease, True) for job in jobs], interruptions_allowed=5)
+            hand_back(self.worker, *jobs, allowed=5)
 
     def follow(self, jobs: list[Job]) -> None:
         """Children of these, which complete, fail and are retried; what a commit does for them is done before it."""
@@ -247,7 +248,7 @@ def test_no_statement_reads_the_whole_table(deep: Db) -> None:
         "bury": lambda: bury(deep, held.pop(), Buried(OOPS), 0.1),
         "snooze": lambda: snooze(deep, held.pop(), SECOND),
         "landed_already": lambda: settle.landed_already(deep, held[0].lease),
-        "hand_back": lambda: settle.hand_back(deep, [(one.lease, True) for one in held], interruptions_allowed=9),
+        "hand_back": lambda: hand_back(deep, *held),
         "recover": lambda: leases.recover(deep),
         "release": lambda: leases.release(deep, "worker", [1, 2]),
         "prune": lambda: retention.prune(deep, keep=timedelta(days=1)),

@@ -12,7 +12,7 @@ from snapapp.jobs.model import Buried, Failure, Finished, Job, Retried, Snoozed,
 from snapapp.jobs.rows import leases, lifecycle, notes, settle
 from snapapp.jobs.rows.claim import Look
 from tests import ROOT
-from tests.factory import Db, ago, claimed, hence, job, make_job, move, row
+from tests.factory import Db, ago, claimed, hand_back, hence, job, make_job, move, row
 
 pytestmark = pytest.mark.both_servers_at_length
 
@@ -71,7 +71,7 @@ def released(*, ran: bool) -> Callable[[Db, Job], object]:
 
 
 def handed_back(*, started: bool, allowed: int = 9) -> Callable[[Db, Job], object]:
-    return lambda db, held: settle.hand_back(db, [(held.lease, started)], interruptions_allowed=allowed)
+    return lambda db, held: hand_back(db, held, started=started, allowed=allowed)
 
 
 RUNS = To("RUNNING", attempts=3)

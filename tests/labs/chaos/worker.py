@@ -135,7 +135,6 @@ def _overhear(recorder: Recorder) -> None:
     _wrap(claim, "claim", lambda claimed, *_: _claimed(recorder, claimed.jobs))
     _wrap(home("recover"), "recover", lambda ids, *_: recorder.write("recovered", jobs=ids) if ids else None)
     _wrap(home("release"), "release", lambda ids, _db, worker, *_: recorder.write("released", jobs=ids, of=worker))
-    _wrap(home("hand_back"), "hand_back", lambda ids, *_: recorder.write("handed back", jobs=sorted(ids)))
     _wrap(home("settle_batch"), "settle_batch", lambda settled, _, batch: _handed_back(recorder, settled, batch))
     _wrap(Child, "run", before=lambda _child, job, *_: None if job.exhausted else kinds.note_start(job))
     complete, settle_with_hook = settle.complete, hooks.settle_with_hook

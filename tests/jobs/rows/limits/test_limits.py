@@ -7,7 +7,7 @@ from functools import partial
 import pytest
 
 from snapapp.jobs.model import Buried
-from snapapp.jobs.rows import leases, lifecycle, settle
+from snapapp.jobs.rows import leases, lifecycle
 from snapapp.jobs.rows.database import connect
 from tests.factory import (
     OOPS,
@@ -17,6 +17,7 @@ from tests.factory import (
     at_once,
     bury,
     complete,
+    hand_back,
     job,
     lock_row,
     make_job,
@@ -175,7 +176,7 @@ def test_a_job_comes_back_under_its_limit(db: Db) -> None:
     keyed(db, 3)
     retried, handed_back, lost = turn(db).jobs
     retry(db, retried, OOPS, timedelta(0), 0.1)
-    settle.hand_back(db, [(handed_back.lease, True)], interruptions_allowed=9)
+    hand_back(db, handed_back)
     move(db, lost.id, lock_expires_at=ago(minutes=1))
     leases.recover(db, spread=timedelta(0))
     assert gates(db, retried.id, handed_back.id, lost.id) == [("later", "k"), ("held", "k"), ("later", "k")]
