@@ -13,6 +13,8 @@ import psycopg
 import sqlalchemy.exc
 from prometheus_client import Metric
 
+from snapapp.jobs.fleet import overview
+from snapapp.jobs.fleet.overview import PoolLine
 from snapapp.jobs.metrics import fleet, workers
 from snapapp.jobs.metrics.exposition import gauge
 from snapapp.jobs.rows.database import Db, run
@@ -29,7 +31,7 @@ _SCRAPED_EVERY = timedelta(seconds=15)  # the database is asked at most so often
 @dataclass(frozen=True, slots=True)
 class Depth:
     queues: list[QueueSummary]
-    pools: list[fleet.Pool]
+    pools: list[PoolLine]
     members: list[workers.Member]
     dead_letters: int
     overdue: int  # running jobs whose lease has ended
@@ -97,7 +99,7 @@ def depth(db: Db) -> Depth:
     run(db, "SELECT set_config('statement_timeout', '2000', true)", {})
     queues = overviews.queues(db)
     [rest] = run(db, _REST, {"cap": CAP, "sample": _SAMPLE})
-    return Depth(queues, fleet.pools(db), workers.members(db), *rest)
+    return Depth(queues, overview.fleet(db), workers.members(db), *rest)
 
 
 class CachedAnswer(Generic[T]):
