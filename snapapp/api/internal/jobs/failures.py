@@ -10,7 +10,7 @@ from snapapp.api.http.deps import Reading, Who
 from snapapp.api.http.routers import InternalRouter
 from snapapp.api.http.schema import HIGHEST_ID, Number, Sent, Shown, Text
 from snapapp.api.http.strict_json import StrictRoute
-from snapapp.api.internal.jobs.many import Refusal, WhichFailed, discarded, witnessed
+from snapapp.api.internal.jobs.many import Refusal, WhichFailed, change
 from snapapp.jobs.rows.people import bulk, failures
 
 router = InternalRouter(prefix="/internal/failures", tags=["jobs"], route_class=StrictRoute)
@@ -83,7 +83,10 @@ def step(db: Reading, wanted: Stepping, who: Who) -> Stepped:
     up_to = failures.newest(db) if wanted.up_to is None else wanted.up_to
     most = failures.WINDOW if wanted.preview is not False else failures.STEP
     window = failures.step(db, wanted.filter.narrowed, after=wanted.after or 0, up_to=up_to, limit=most)
-    done, refused = bulk.Answers({}, {}) if wanted.preview is not False else _change(db, wanted, window.ids, who)
+    done, refused = bulk.Answers({}, {})
+    if wanted.preview is False:
+        reason = wanted.reason if wanted.action == "discard" else None
+        done, refused = change(db, who, wanted.action, wanted.filter, window.ids, run=wanted.run, reason=reason)
     return Stepped(
         matching=len(window.ids),
         seen=window.seen,
@@ -93,10 +96,3 @@ def step(db: Reading, wanted: Stepping, who: Who) -> Stepped:
         next=window.last,
         up_to=up_to,
     )
-
-
-def _change(db: Reading, wanted: Stepping, ids: list[int], who: Who) -> bulk.Answers:
-    if wanted.action == "retry":
-        return bulk.retry(db, ids, witness=witnessed(who, "jobs.retry", wanted.filter, wanted.run))
-    witness = witnessed(who, "jobs.discard", wanted.filter, wanted.run, reason=wanted.reason)
-    return bulk.discard(db, ids, discarded(wanted.reason), witness=witness)

@@ -1,5 +1,6 @@
 """POST /internal/jobs/bulk: retries, cancels, discards or replays all jobs that match."""
 
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Annotated, Any, ClassVar, Literal, Self
 from uuid import UUID, uuid4
@@ -117,18 +118,12 @@ class RetryMany(_Many):
     action: Literal["retry"]
     filter: WhichEnded
 
-    def step(self, db: Reading, ids: list[int], witness: bulk.Witness) -> bulk.Answers:
-        return bulk.retry(db, ids, witness=witness)
-
 
 class CancelMany(_Many):
     """Cancels waiting jobs, and asks running ones to stop. Nothing is done unless `preview` is false."""
 
     action: Literal["cancel"]
     filter: WhichLive
-
-    def step(self, db: Reading, ids: list[int], witness: bulk.Witness) -> bulk.Answers:
-        return bulk.cancel(db, ids, witness=witness)
 
 
 class DiscardMany(_Many):
@@ -138,18 +133,12 @@ class DiscardMany(_Many):
     filter: WhichFailed
     reason: Text = Field(description="Why; it becomes their last error.", examples=["of no use"])
 
-    def step(self, db: Reading, ids: list[int], witness: bulk.Witness) -> bulk.Answers:
-        return bulk.discard(db, ids, discarded(self.reason), witness=witness)
-
 
 class ReplayMany(_Many):
     """Adds copies of finished jobs. Nothing is done unless `preview` is false."""
 
     action: Literal["replay"]
     filter: WhichOver
-
-    def step(self, db: Reading, ids: list[int], witness: bulk.Witness) -> bulk.Answers:
-        return bulk.replay(db, ids, witness=witness)
 
 
 _Action = Literal["retry", "cancel", "discard", "replay"]
@@ -185,14 +174,27 @@ def change_many(db: Reading, wanted: Annotated[_Change, Body(discriminator="acti
     if wanted.preview is not False:
         sample = lines(views.lines(db, sorted(matches.ids)[-_SAMPLE:]))
         return _answer(wanted.action, matches, None, sample)
-    details = {"reason": getattr(wanted, "reason", None)}
-    witness = witnessed(who, f"jobs.{wanted.action}", wanted.filter, uuid4(), **details)
-    return _answer(wanted.action, matches, wanted.step(db, matches.ids, witness), [])
+    reason = wanted.reason if isinstance(wanted, DiscardMany) else None
+    answers = change(db, who, wanted.action, wanted.filter, matches.ids, run=uuid4(), reason=reason)
+    return _answer(wanted.action, matches, answers, [])
 
 
-def witnessed(who: Actor, action: str, which: _Which, run: UUID, **details: str | None) -> bulk.Witness:
-    detail = which.model_dump(mode="json", by_alias=True, exclude_none=True) | details
-    return audit.writer_of_run(who, action, detail, run)
+def change(
+    db: Reading, who: Actor, action: _Action, which: _Which, ids: list[int], *, run: UUID, reason: str | None
+) -> bulk.Answers:
+    """Changes these jobs. All pages of a run are summed up in one row of the audit. `reason` is for discarding."""
+    detail = which.model_dump(mode="json", by_alias=True, exclude_none=True) | {"reason": reason}
+    witness = audit.writer_of_run(who, f"jobs.{action}", detail, run)
+    if action == "discard":
+        return bulk.discard(db, ids, discarded(reason), witness=witness)
+    return _STEPS[action](db, ids, witness=witness)
+
+
+_STEPS: Mapping[str, Callable[..., bulk.Answers]] = {
+    "retry": bulk.retry,
+    "cancel": bulk.cancel,
+    "replay": bulk.replay,
+}
 
 
 def discarded(reason: str | None) -> str:
