@@ -163,7 +163,7 @@ def share(begin: Begin, queue: Queue, snap_id: UUID, expires_at: datetime | None
             is_new = sharing.in_force(db, transaction.code, snap_id) is None
             link = sharing.share(db, transaction.code, snap_id, expires_at=expires_at)
         if is_new:
-            webhooks.announce(queue.enqueue, db, transaction.code, snap_id, "snap.shared", request_id)
+            webhooks.announce(queue.enqueue, db, transaction.code, snap_id, webhooks.Event.SHARED, request_id)
         return link
 
 

@@ -7,6 +7,7 @@ from typing import Any
 from sqlalchemy import Connection
 
 from snapapp.domain import kinds, payloads, snaps, videos, webhooks
+from snapapp.domain.webhooks import Event
 from snapapp.errors import VideoNotFound, error_for_client
 from snapapp.jobs import Job, Snooze, enqueue
 from snapapp.jobs.model import Failure
@@ -23,7 +24,7 @@ def publish(db: Connection, job: Job, evidence: dict[str, Any]) -> None:
     with scope(db, job.tenant) as as_tenant:
         was_published = snaps.complete(as_tenant, job.tenant, job.snap_id, snaps.Evidence(**evidence))
     if was_published:
-        webhooks.announce(enqueue, db, job.tenant, job.snap_id, "snap.completed", job.request_id)
+        webhooks.announce(enqueue, db, job.tenant, job.snap_id, Event.COMPLETED, job.request_id)
 
 
 def give_up(db: Connection, job: Job, failure: Failure) -> None:
@@ -31,7 +32,7 @@ def give_up(db: Connection, job: Job, failure: Failure) -> None:
     with scope(db, job.tenant) as as_tenant:
         is_news = snaps.fail(as_tenant, job.tenant, job.snap_id, failure.error)
     if is_news:
-        webhooks.announce(enqueue, db, job.tenant, job.snap_id, "snap.failed", job.request_id)
+        webhooks.announce(enqueue, db, job.tenant, job.snap_id, Event.FAILED, job.request_id)
 
 
 def keep_probe(db: Connection, job: Job, probe: dict[str, Any]) -> None:
