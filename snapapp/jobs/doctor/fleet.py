@@ -5,17 +5,13 @@ import shlex
 from collections.abc import Iterator
 
 from snapapp.jobs.doctor.finding import ExaminedDatabase, Finding, Severity, ago, counted, one_line, span, typed
+from snapapp.jobs.fleet import overview
+from snapapp.jobs.fleet.overview import PoolLine
 
 _MASTERS = """
 SELECT host, pid, expires_at < now(), extract(epoch FROM clock_timestamp() - beat_at)::float8,
        (SELECT count(*) FROM job_pool AS pool WHERE pool.host = its.host)
   FROM job_master AS its ORDER BY host
-"""
-
-# Pools of a lost supervisor are left out, because their numbers are old.
-_POOLS = """
-SELECT host, pool, state, state_reason, wanted, present, note FROM fleet_overview
- WHERE pool IS NOT NULL AND master <> 'LOST' ORDER BY host, pool
 """
 
 _UNTAKEN = """
@@ -27,18 +23,20 @@ SELECT id, host, action, pool, source, extract(epoch FROM clock_timestamp() - cr
 
 
 def fleet(examined: ExaminedDatabase) -> Iterator[Finding]:
-    masters, pools = examined.ask(_MASTERS), examined.ask(_POOLS)
+    masters = examined.ask(_MASTERS)
+    # the numbers of a lost supervisor are old
+    pools = [each for each in overview.fleet(examined.db) if each.pool is not None and each.master != "LOST"]
     for master in masters:
         yield from _silent_supervisor(*master)
     for pool in pools:
-        yield from _short_pool(*pool)
-        yield from _held_pool(*pool)
+        yield from _short_pool(pool)
+        yield from _held_pool(pool)
     for command in examined.ask(_UNTAKEN, lately=examined.limits.dead_lately):
         yield _untaken_command(*command)
     if not masters:
         yield Finding(id="FLEET", saw="No supervisor: what workers there are, were started by themselves.")
         return
-    wanted, present = (sum(pool[place] for pool in pools) for place in (4, 5))
+    wanted, present = (sum(getattr(pool, name) for pool in pools) for name in ("wanted", "present"))
     yield Finding(
         id="FLEET",
         saw=f"{counted(len(masters), 'supervisor', 'supervisors')} with {counted(len(pools), 'pool', 'pools')}: "
@@ -62,36 +60,34 @@ def _silent_supervisor(host: str, pid: int, is_lost: bool, seconds: float, pools
     )
 
 
-def _short_pool(
-    host: str, pool: str, _state: str, _reason: str | None, wanted: int, present: int, note: str | None
-) -> Iterator[Finding]:
+def _short_pool(its: PoolLine) -> Iterator[Finding]:
     """A pool has a note only if its workers died before they finished a job."""
-    if note is None or present >= wanted:
+    wanted, present = its.wanted or 0, its.present or 0
+    if its.note is None or present >= wanted:
         return
     yield Finding(
         id="POOL_SHORT",
         severity=Severity.WARNING if present else Severity.CRITICAL,
-        saw=f"The pool {pool} on {host} has {present} of {wanted} worker processes: {one_line(note)}",
+        saw=f"The pool {its.pool} on {its.host} has {present} of {wanted} worker processes: {one_line(its.note)}",
         why="Workers that die before they have finished a job are started again later and later.",
         do="Read why they die, in the history and in the supervisor's log.",
         paste="SELECT exited_at, name, reason FROM job_worker_exit ORDER BY id DESC LIMIT 20;",
-        numbers={"host": host, "pool": pool, "wanted": wanted, "present": present},
+        numbers={"host": its.host, "pool": its.pool, "wanted": wanted, "present": present},
     )
 
 
-def _held_pool(
-    host: str, pool: str, state: str, reason: str | None, _wanted: int, _present: int, _note: str | None
-) -> Iterator[Finding]:
-    if state == "ACTIVE":
+def _held_pool(its: PoolLine) -> Iterator[Finding]:
+    if its.state is None or its.state == "ACTIVE":
         return
     yield Finding(
         id="POOL_HELD",
         severity=Severity.NOTICE,
-        saw=f"The pool {pool} on {host} is {state.lower()}" + (f" ({one_line(reason)})." if reason else "."),
+        saw=f"The pool {its.pool} on {its.host} is {its.state.lower()}"
+        + (f" ({one_line(its.state_reason)})." if its.state_reason else "."),
         why="Somebody wanted it. Its workers claim nothing.",
         do="If the reason is gone, resume it.",
-        paste=f"snapapp fleet resume --host={shlex.quote(host)} {typed(pool)}",
-        numbers={"host": host, "pool": pool, "state": state, "reason": reason},
+        paste=f"snapapp fleet resume --host={shlex.quote(its.host)} {typed(its.pool or '')}",
+        numbers={"host": its.host, "pool": its.pool, "state": its.state, "reason": its.state_reason},
     )
 
 
