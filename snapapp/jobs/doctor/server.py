@@ -13,9 +13,7 @@ from psycopg import sql
 from snapapp.jobs.amounts import size
 from snapapp.jobs.doctor.finding import ExaminedDatabase, Finding, Limits, Severity, counted, one_line, role_of, span
 from snapapp.jobs.rows.database import Row
-from snapapp.jobs.schema import is_newer
-
-OLDEST = 140000  # the oldest server that snapapp supports, as server_version_num has it
+from snapapp.jobs.schema import OLDEST, is_newer
 
 # --- schema -----------------------------------------------------------------------------------------------------
 
@@ -122,7 +120,7 @@ _SETTINGS_THAT_LOSE = {
 
 def harmful(known: Mapping[str, str], database: int, limits: Limits) -> Iterator[Finding]:
     """The findings about harmful settings; `known` is from pg_settings, `database` is the database's size in bytes."""
-    if int(known["server_version_num"]) < OLDEST:
+    if int(known["server_version_num"]) < OLDEST * 10_000:
         yield Finding(
             id="SERVER_TOO_OLD",
             severity=Severity.CRITICAL,
