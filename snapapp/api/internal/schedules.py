@@ -14,7 +14,7 @@ from snapapp.api.http.schema import Digits, Json, Moment, Sent, Shown, Text
 from snapapp.api.http.strict_json import StrictRoute
 from snapapp.jobs.model import Status
 from snapapp.jobs.rows.people import audit
-from snapapp.jobs.schedules import views as board
+from snapapp.jobs.schedules import views
 from snapapp.jobs.schedules.slots import Missed, Outcome, zone_of
 
 router = InternalRouter(prefix="/internal/schedules", tags=["schedules"], route_class=StrictRoute)
@@ -119,14 +119,14 @@ class Run(Shown):
 @router.get("")
 def list_schedules(db: Reading) -> ScheduleList:
     """All schedules that were ever declared, by name."""
-    return ScheduleList(items=[ScheduleLine.model_validate(each) for each in board.schedules(db)])
+    return ScheduleList(items=[ScheduleLine.model_validate(each) for each in views.schedules(db)])
 
 
 @router.get("/{name}", responses=_NO_SCHEDULE)
 def show_schedule(db: Reading, name: ScheduleName) -> SchedulePage:
     """A schedule, and what happened at its last slots."""
-    line = ScheduleLine.model_validate(board.schedule(db, name))
-    slots = [LedgerLine.model_validate(entry) for entry in board.ledger(db, name, limit=_LEDGER)]
+    line = ScheduleLine.model_validate(views.schedule(db, name))
+    slots = [LedgerLine.model_validate(entry) for entry in views.ledger(db, name, limit=_LEDGER)]
     return SchedulePage(**{field: getattr(line, field) for field in ScheduleLine.model_fields}, slots=slots)
 
 
@@ -138,8 +138,8 @@ def list_slots(
     limit: Limit = 50,
 ) -> Ledger:
     """The slots of a schedule and what happened at each, newest first."""
-    board.schedule(db, name)
-    items = [LedgerLine.model_validate(entry) for entry in board.ledger(db, name, before=before, limit=limit)]
+    views.schedule(db, name)
+    items = [LedgerLine.model_validate(entry) for entry in views.ledger(db, name, before=before, limit=limit)]
     return Ledger(items=items, next=items[-1].slot if len(items) == limit else None)
 
 
@@ -153,8 +153,8 @@ def preview_schedule(
     ] = None,
 ) -> Preview:
     """The next slots of a schedule, with clock changes taken into account."""
-    schedule = board.schedule(db, name)
-    slots = board.preview(schedule, after=after, count=count)
+    schedule = views.schedule(db, name)
+    slots = views.preview(schedule, after=after, count=count)
     zone = zone_of(schedule.tz)
     items = [ComingSlot(at=slot.at, local=slot.at.astimezone(zone), note=slot.note) for slot in slots]
     return Preview(name=schedule.name, spec=schedule.spec, tz=schedule.tz, items=items)
@@ -164,23 +164,23 @@ def preview_schedule(
 def pause_schedule(db: Writing, name: ScheduleName, who: Who, wanted: SchedulePausing | None = None) -> ScheduleLine:
     """Pauses a schedule: its slots are skipped, with the reason in the ledger, until it is resumed."""
     reason = wanted.reason if wanted else None
-    board.pause(db, name, reason)
+    views.pause(db, name, reason)
     audit.write(db, who, "schedule.pause", f"schedule {name}", detail={"reason": reason})
-    return ScheduleLine.model_validate(board.schedule(db, name))
+    return ScheduleLine.model_validate(views.schedule(db, name))
 
 
 @router.post("/{name}/resume", responses=_NO_SCHEDULE)
 def resume_schedule(db: Writing, name: ScheduleName, who: Who) -> ScheduleLine:
     """Resumes a schedule. Slots that passed meanwhile are not made up for."""
-    board.resume(db, name)
+    views.resume(db, name)
     audit.write(db, who, "schedule.resume", f"schedule {name}")
-    return ScheduleLine.model_validate(board.schedule(db, name))
+    return ScheduleLine.model_validate(views.schedule(db, name))
 
 
 @router.post("/{name}/run", status_code=201, responses=_NO_SCHEDULE)
 def run_schedule(db: Writing, name: ScheduleName, who: Who, response: Response) -> Run:
     """Enqueues the schedule's job now, independent of its slots, even while it is paused."""
-    job_id = board.run(db, name)
+    job_id = views.run(db, name)
     audit.write(db, who, "schedule.run", f"schedule {name}", jobs=1, detail={"job": job_id})
     response.headers["Location"] = f"/internal/jobs/{job_id}"
     return Run(job_id=job_id)

@@ -12,8 +12,7 @@ from snapapp.jobs.cli.shown import answer, folded_json, remark, say, show_json, 
 from snapapp.jobs.cli.tables import show_pairs, show_table
 from snapapp.jobs.cli.typed import Add, Db, moment, text, whole
 from snapapp.jobs.rows.database import together
-from snapapp.jobs.schedules import ledger
-from snapapp.jobs.schedules import views as board
+from snapapp.jobs.schedules import ledger, views
 from snapapp.jobs.schedules.ledger import Settled
 from snapapp.jobs.schedules.slots import InvalidSchedule, zone_of
 from snapapp.jobs.schedules.views import LedgerEntry, ScheduleSummary
@@ -44,7 +43,7 @@ def add_commands(add: Add) -> None:
 def list_schedules(db: Db, arguments: Namespace) -> int:
     headers = ["name", "when", "tz", "last slot", "became", "next slot", "note"]
     empty = "No worker has declared a schedule."
-    return show_list(arguments, board.schedules(db), headers, _line, whole={1, 3, 5}, empty=empty)
+    return show_list(arguments, views.schedules(db), headers, _line, whole={1, 3, 5}, empty=empty)
 
 
 def _line(its: ScheduleSummary) -> list[str]:
@@ -64,8 +63,8 @@ def _notes(its: ScheduleSummary) -> Iterator[str]:
 
 
 def show_schedule(db: Db, arguments: Namespace) -> int:
-    its = board.schedule(db, arguments.name)
-    ledger = board.ledger(db, its.name, limit=arguments.slots)
+    its = views.schedule(db, arguments.name)
+    ledger = views.ledger(db, its.name, limit=arguments.slots)
     if arguments.json:
         show_json(asdict(its) | {"slots": ledger})
         return 0
@@ -112,8 +111,8 @@ def _ledger_line(entry: LedgerEntry, tz: str) -> list[str]:
 
 
 def preview_schedule(db: Db, arguments: Namespace) -> int:
-    its = board.schedule(db, arguments.name)
-    slots = board.preview(its, after=arguments.after, count=arguments.count)
+    its = views.schedule(db, arguments.name)
+    slots = views.preview(its, after=arguments.after, count=arguments.count)
     if arguments.json:
         zone = zone_of(its.tz)
         show_json([{"at": slot.at, "local": slot.at.astimezone(zone).isoformat(), "note": slot.note} for slot in slots])
@@ -137,14 +136,14 @@ def _clock(offset: timedelta) -> str:
 
 def pause_schedule(db: Db, arguments: Namespace) -> int:
     with noted(db, "schedule.pause", f"schedule {arguments.name}", detail={"reason": arguments.reason}):
-        board.pause(db, arguments.name, arguments.reason)
+        views.pause(db, arguments.name, arguments.reason)
     facts = {"schedule": arguments.name, "paused": True}
     return answer(arguments, facts, f"The schedule {arguments.name} is paused; what runs goes on.")
 
 
 def resume_schedule(db: Db, arguments: Namespace) -> int:
     with noted(db, "schedule.resume", f"schedule {arguments.name}"):
-        board.resume(db, arguments.name)
+        views.resume(db, arguments.name)
     return answer(
         arguments, {"schedule": arguments.name, "paused": False}, f"The schedule {arguments.name} fires again."
     )
@@ -152,10 +151,10 @@ def resume_schedule(db: Db, arguments: Namespace) -> int:
 
 def run_schedule(db: Db, arguments: Namespace) -> int:
     with together(db):
-        job_id = board.run(db, arguments.name)
+        job_id = views.run(db, arguments.name)
         note(db, "schedule.run", f"schedule {arguments.name}", jobs=1, detail={"job": job_id})
     answer(arguments, {"schedule": arguments.name, "id": job_id}, f"Job {job_id}")
-    if not board.schedule(db, arguments.name).workers:
+    if not views.schedule(db, arguments.name).workers:
         remark("No worker that is alive declares it: the job waits for one.")
     return 0
 
