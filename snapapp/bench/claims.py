@@ -150,7 +150,7 @@ def _claim_and_undo(db: psycopg.Connection[Row], has_rules: bool = False) -> flo
 # --- beside an idle transaction ---------------------------------------------------------------------------------
 
 
-class Table:
+class IdleExecutor:
     """An executor that runs nothing: the bench takes the jobs that the claimer puts here, and completes them."""
 
     slots = _BATCH
@@ -183,13 +183,13 @@ class Table:
         return
 
 
-class Tables:
+class OneExecutor:
     """The executors of the claimer: only the one above."""
 
     executor_of: ClassVar = {KIND: "thread"}
 
-    def __init__(self, table: Table) -> None:
-        self.by_name: dict[str, Executor] = {"thread": table}
+    def __init__(self, executor: IdleExecutor) -> None:
+        self.by_name: dict[str, Executor] = {"thread": executor}
 
     def interrupt(self, job: Job, reason: JobsError) -> None:  # noqa: ARG002 - nothing runs here
         return
@@ -203,19 +203,19 @@ class Drain:
 
     def __init__(self, url: str) -> None:
         self._db = _connect(url)
-        self._table = Table()
+        self._executor = IdleExecutor()
         settings = JobsSettings(database_url=url, batch_size=_BATCH, lease_for=_BY.lease_for)
         parts = replace(Runtime(settings, registry=Registry()).parts(), connect=lambda _: _connect(url))
         self._held_jobs = parts.held_jobs
         admission = Admission((), parts.held_jobs)
-        self._claimer = Claimer(parts, Tables(self._table), admission, on_claimed=lambda _: None)
+        self._claimer = Claimer(parts, OneExecutor(self._executor), admission, on_claimed=lambda _: None)
 
     def claim(self) -> float | None:
         """Claims and completes one batch. Returns the milliseconds of the claim; None: the queue is empty."""
         began = perf_counter()
         self._claimer.tick()
         took = perf_counter() - began
-        jobs = self._table.take_back()
+        jobs = self._executor.take_back()
         settle.complete(self._db, [(job.lease, None, 0.0) for job in jobs])
         for job in jobs:
             self._held_jobs.remove(job)
