@@ -21,9 +21,9 @@ def die_with(parent: int, how: signal.Signals = signal.SIGKILL, *, code: int = 1
         os._exit(code)
 
 
-def ends_with_us(how: signal.Signals = signal.SIGTERM) -> Callable[[], None]:
+def ends_with_us() -> Callable[[], None]:
     """`preexec_fn` of a program that is to end when this process does, also if somebody kills it."""
-    return partial(die_with, os.getpid(), how)
+    return partial(die_with, os.getpid(), signal.SIGTERM)
 
 
 def adopt() -> None:
