@@ -37,9 +37,19 @@ request_id: ContextVar[str] = ContextVar("request_id")
 @dataclass(slots=True)
 class Running:
     """Counts the requests whose body has arrived and whose answer has not begun: the rest of an answer may wait for its
-    client for as long as the connection is there. Only the event loop's thread writes it."""
+    client for as long as the connection is there. For these the worker pauses. Only the event loop's thread writes
+    it."""
 
+    web_priority: WebPriority
     count: int = 0
+
+    def begin(self) -> None:
+        self.count += 1
+        self.web_priority.arrive()
+
+    def end(self) -> None:
+        self.count -= 1
+        self.web_priority.depart()
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +106,6 @@ class Exchange:
         self,
         receive: Receive,
         send: Send,
-        web_priority: WebPriority,
         headers: dict[bytes, bytes],
         *,
         body: Body,
@@ -110,7 +119,6 @@ class Exchange:
         self.fields = {"fields": {"requestId": self.id}}
         self._receive = receive
         self._send = send
-        self._web_priority = web_priority
         self._body = body
         self._share = share
         self._running = running
@@ -201,15 +209,13 @@ class Exchange:
         """Called when the answer begins, and when there is none."""
         if self._is_at_work:
             self._is_at_work = False
-            self._running.count -= 1
-            self._web_priority.depart()
+            self._running.end()
 
     def _arrive(self) -> None:
         self._is_whole = True
         if not self._is_at_work and self.status is None:
             self._is_at_work = True
-            self._running.count += 1
-            self._web_priority.arrive()
+            self._running.begin()
 
 
 def _clean_id(given: bytes) -> str:

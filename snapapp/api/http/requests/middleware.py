@@ -47,12 +47,11 @@ class Requests:
     ) -> None:
         self._app = app
         self._upload_max = upload_max
-        self._web_priority = web_priority
         self._traffic = traffic
         self._keys = keys
         self._access = access
         self._is_leaving = is_leaving
-        self._running = Running()
+        self._running = Running(web_priority)
         self._bodies = BodyMemory()
         self._has_cut_short = False
 
@@ -65,7 +64,6 @@ class Requests:
         exchange = Exchange(
             receive,
             send,
-            self._web_priority,
             headers,
             body=body,
             share=self._bodies.share_of(scope),
