@@ -35,7 +35,7 @@ from snapapp.jobs.executors.process_group import Group, Watch, close_pipes, fore
 from snapapp.jobs.executors.reaper import Guard
 from snapapp.jobs.executors.runners import GroupRunner
 from snapapp.jobs.model import JSON_CAP, TEXT_CAP, Failure, Job, Outcome, Succeeded, to_json
-from snapapp.jobs.os import processes
+from snapapp.jobs.os import environment, processes
 from snapapp.jobs.registry import Processor
 from snapapp.jobs.settings import JobsSettings
 
@@ -54,7 +54,7 @@ class Command(GroupRunner):
     def __init__(self, settings: JobsSettings, guard: Guard, within: Within) -> None:
         super().__init__(guard, settings)
         self._within = within
-        self._environment = _environment()
+        self._environment = {"PATH": _ANY_PATH} | environment.kept(_KEPT)
         self._folder: str | None = None  # for the running job, or ready for the next one
         self._identity_when_made: tuple[int, ...] = ()  # of the folder when it was new
 
@@ -332,8 +332,3 @@ def _envelope(program: str, talk: _Pipes) -> dict[str, Any]:
 
 def _quoted(answer: bytes) -> str:
     return repr(answer[:_SHOWN].decode(errors="replace"))
-
-
-def _environment() -> dict[str, str]:
-    variables = {name: value for name, value in os.environ.items() if name in _KEPT or name.startswith("LC_")}
-    return {"PATH": _ANY_PATH} | variables

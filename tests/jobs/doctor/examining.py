@@ -14,8 +14,6 @@ from snapapp.jobs.schedules.ledger import Declaration
 from tests.factory import Db
 from tests.jobs.working import quick_settings, until
 
-DAY = timedelta(days=1)
-
 AT_ONCE = timedelta(0)
 BY = Actor("ana", "terminal")
 
