@@ -114,9 +114,11 @@ SELECT name, spec, tz, missed, at_most, settled_until, coalesce(%(worker)s = ANY
   FROM job_schedule WHERE %(names)s::text[] IS NULL OR name = ANY (%(names)s) ORDER BY name
 """
 
-# The UPDATE lets one worker settle a slot: a second one waits for the first one's transaction, and then matches no row.
-# A slot must be past by the database's clock too, so a worker whose clock is ahead cannot fire early. Not only the last
-# job counts as an overlap: a person may have run the schedule, or retried an older job, meanwhile.
+# The schedule is locked by a statement before this one, because a statement that waits goes on with what it saw before
+# the wait, and would overlook a job that a person who ran the schedule has added. So one worker settles a slot: the
+# UPDATE of a second one matches no row. A slot must be past by the database's clock too, so a worker whose clock is
+# ahead cannot fire early. Not only the last job counts as an overlap: a person may have run the schedule, or retried an
+# older job, meanwhile.
 _SETTLE = """
 WITH ours AS (
     UPDATE job_schedule AS its SET settled_until = %(until)s
@@ -188,7 +190,9 @@ def settle(db: Db, standing: StoredSchedule, entries: Sequence[Entry], worker: s
         "whys": [entry.why for entry in entries],
         "worker": worker,
     }
-    rows = db.execute(_SETTLE, parameters).fetchall()
+    with db.transaction():
+        db.execute(_LOCKED, {"name": standing.name})
+        rows = db.execute(_SETTLE, parameters).fetchall()
     return [Settled(slot, Outcome(outcome), why, job_id) for slot, outcome, why, job_id in rows]
 
 

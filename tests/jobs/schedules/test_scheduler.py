@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -15,7 +16,7 @@ from snapapp.jobs.rows.database import connect
 from snapapp.jobs.schedules import ledger as schedule_ledger
 from snapapp.jobs.schedules import scheduler, views
 from snapapp.jobs.schedules.slots import Entry, Outcome, UnknownSchedule, slots
-from tests.factory import Db, ago, as_it_runs, at_once, move, statuses
+from tests.factory import Db, ago, as_it_runs, at_once, move, statuses, until_blocking
 from tests.jobs.schedules.looking import (
     HOUR,
     SECOND,
@@ -207,6 +208,22 @@ def test_a_job_that_a_person_started_since_hides_none_that_still_runs(db: Db, sc
     one.look()
     assert ledger(db)[-1][1:3] == ("skipped", f"overlap: job {runs_long} of an earlier slot had not ended")
     assert list(statuses(db)) == [runs_long, by_a_person]
+
+
+def test_a_look_that_waits_for_a_person_who_runs_the_schedule_sees_the_job(
+    db: Db, other: Db, scheduled: Callable[..., Looker]
+) -> None:
+    """A statement that waits for a lock goes on with what it saw before: a second job began beside the person's."""
+    one = scheduled(every=HOUR)
+    move_back(db, HOUR)
+    with ThreadPoolExecutor(1) as thread:
+        with other.transaction():
+            by_a_person = views.run(other, "its")
+            look = thread.submit(one.look)
+            until_blocking(other)
+        look.result(timeout=60)
+    assert "skipped" in {outcome for _, outcome, why, _ in ledger(db) if why and f"job {by_a_person}" in why}
+    assert list(statuses(db)) == [by_a_person]
 
 
 def test_with_overlap_it_fires_whatever_still_runs(db: Db, scheduled: Callable[..., Looker]) -> None:
