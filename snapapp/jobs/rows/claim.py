@@ -177,9 +177,12 @@ SELECT NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, N
     -- bool_or of no rows is NULL; 16 rows in `ready` are its LIMIT, so it may have left out heads
     'is_cut', (SELECT coalesce(bool_or(is_cut), false) FROM share) OR (SELECT count(*) >= 16 FROM ready)
               OR (SELECT count(*) FROM ranked) > (SELECT count(*) FROM claimed),
-    -- these take places under limits, or all places of an executor, but other transactions have locked them
+    -- these take places under limits, or all places of an executor, but other transactions have locked them; not those
+    -- that job_let_in sees and this statement does not, because they came later: the next claim takes them
     'locked', (SELECT jsonb_agg(id) FROM (
-        SELECT job_id AS id FROM let_in WHERE job_id IS NOT NULL AND job_id <> ALL (ARRAY(SELECT id FROM ranked))
+        SELECT id FROM snap_processing_job
+         WHERE id = ANY (ARRAY(SELECT job_id FROM let_in WHERE job_id <> ALL (ARRAY(SELECT id FROM ranked))))
+           AND status IN ('PENDING', 'RETRY_WAIT')
       UNION ALL
         SELECT job.id FROM share CROSS JOIN LATERAL (
             SELECT job.id FROM snap_processing_job AS job

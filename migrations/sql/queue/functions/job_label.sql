@@ -2,7 +2,7 @@
 -- transaction has locked are left out: a worker that waited for one would claim nothing meanwhile.
 CREATE FUNCTION job_label(ids bigint[]) RETURNS boolean LANGUAGE sql AS $$
     WITH its AS MATERIALIZED (
-        SELECT job.id, rule.lane, rule.lane IS NOT NULL AS is_covered
+        SELECT job.id, job.queue, job.concurrency_key, rule.lane, rule.lane IS NOT NULL AS is_covered
           FROM snap_processing_job AS job
          CROSS JOIN LATERAL (
             SELECT job_lane_of(job.queue, job.kind, job.tenant, job.concurrency_key) AS lane) AS rule
@@ -19,6 +19,8 @@ CREATE FUNCTION job_label(ids bigint[]) RETURNS boolean LANGUAGE sql AS $$
                            ELSE 'open' END
           FROM its JOIN free USING (id)
          WHERE job.id = its.id AND job.status IN ('PENDING', 'RETRY_WAIT', 'RUNNING')
+           -- not one that was replaced before it was locked here: enqueue_one_job has labelled it by its new key
+           AND (job.queue, job.concurrency_key) IS NOT DISTINCT FROM (its.queue, its.concurrency_key)
     )
     SELECT (SELECT count(*) FROM its) = (SELECT count(*) FROM free)
 $$;

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from snapapp.jobs.rows.claim import Claimed, ClaimingWorker, Look
-from tests.factory import BY, Db, claimed, make_jobs
+from tests.factory import BY, Db, claimed, make_jobs, scalar
 
 both_servers = pytest.mark.both_servers
 
@@ -49,3 +49,13 @@ def turn(
 
 def take(db: Db, most: int = 100, **how: Any) -> list[int]:
     return sorted(job.id for job in turn(db, most, **how).jobs)
+
+
+PAUSE = 42  # whoever holds this advisory lock holds up the functions that `pausing` has changed
+
+
+def pausing(db: Db, function: str, at: str, pause: str) -> None:
+    """Changes an SQL function of ours so that it waits where `at` stands in its text."""
+    its = scalar(db, "SELECT pg_get_functiondef(%s::regproc)", function)
+    assert its.count(at) == 1
+    db.execute(its.replace(at, pause))

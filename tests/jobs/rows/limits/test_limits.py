@@ -1,6 +1,7 @@
 """Limits: whom a rule covers, never more than may run, never stuck below."""
 
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from functools import partial
 
@@ -17,6 +18,7 @@ from tests.factory import (
     at_once,
     bury,
     complete,
+    enqueue,
     hand_back,
     job,
     lock_row,
@@ -27,8 +29,9 @@ from tests.factory import (
     row,
     scalar,
     statuses,
+    until_blocking,
 )
-from tests.jobs.rows.limits.limiting import WAITING, Turns, both_servers, keyed, limit, take, turn
+from tests.jobs.rows.limits.limiting import PAUSE, WAITING, Turns, both_servers, keyed, limit, pausing, take, turn
 from tests.jobs.working import until
 
 
@@ -465,3 +468,43 @@ def test_a_suspect_whose_key_is_shut_keeps_nobody_away(db: Db) -> None:
     keyed(db, 50, "camera:7", losses=2)
     [other] = make_jobs(db, 1)
     assert take(db) == [other]
+
+
+@both_servers
+def test_a_held_job_that_is_added_while_a_claim_looks_is_taken_by_the_next_one(url: str, db: Db, other: Db) -> None:
+    """The claim does not see it yet, and the look of its limits does: it was taken for locked, and left out for a
+    second."""
+    limit(db, "kind:test", 5)
+    keyed(db, 1)
+    pausing(db, "job_let_in", "BEGIN\n", f"BEGIN\nPERFORM pg_advisory_xact_lock({PAUSE});\n")
+    with ThreadPoolExecutor(1) as thread, connect(url, name="claim") as claiming:
+        with other.transaction():
+            other.execute("SELECT pg_advisory_xact_lock(%s)", [PAUSE])
+            claim = thread.submit(turn, claiming)
+            until_blocking(other)
+            [late] = keyed(db, 1)
+        seen = claim.result(timeout=60)
+    assert late not in {job.id for job in seen.jobs}
+    assert seen.locked == []
+    assert take(db) == [late]
+
+
+@both_servers
+def test_a_job_that_gets_another_key_while_it_is_labelled_keeps_the_label_of_that(url: str, db: Db, other: Db) -> None:
+    """on_conflict = 'replace' labels the job itself; the change of the rules then gave it the lane of its old key."""
+    for key in ("old", "new"):
+        limit(db, f"key:{key}", 1)
+    scalar(db, "SELECT job_relabel()")
+    its = enqueue(db, unique_key="u", concurrency_key="old")
+    assert its
+    limit(db, "queue:else", 1)
+    move(db, its, lane="", gate="open")  # as if it had been added just before the limits
+    pausing(db, "job_label", "AS lane) AS rule", f"AS lane, pg_advisory_xact_lock({PAUSE})) AS rule")
+    with ThreadPoolExecutor(1) as thread, connect(url, name="relabel") as relabelling:
+        with other.transaction():
+            other.execute("SELECT pg_advisory_xact_lock(%s)", [PAUSE])
+            relabel = thread.submit(scalar, relabelling, "SELECT job_relabel()")
+            until_blocking(other)
+            assert enqueue(other, unique_key="u", concurrency_key="new", on_conflict="replace") == its
+        relabel.result(timeout=60)
+    assert gates(db, its) == [("held", "new")]
