@@ -31,6 +31,14 @@ class _SteadyScheduler(BackgroundScheduler):  # type: ignore[misc]  # APSchedule
         super().__init__(**options)
         self._clock_ahead = _clock_ahead()
 
+    def bring_forward(self, name: str, at: datetime) -> None:
+        """Makes a job run at this time, unless it runs earlier. The caller holds no lock that a listener takes, because
+        APScheduler may call listeners under its own."""
+        with self._jobstores_lock:  # else two threads could compare with the same time, and the later run be what stays
+            job = self.get_job(name)
+            if job is not None and getattr(job, "next_run_time", None) and at < job.next_run_time:
+                job.modify(next_run_time=at)
+
     def _process_jobs(self) -> float:
         """What APScheduler's thread does whenever it wakes. Returns how many seconds it sleeps then."""
         moved = _clock_ahead() - self._clock_ahead
@@ -122,10 +130,7 @@ class Duties:
 
     def _move(self, name: str, seconds: float) -> None:
         with suppress(JobLookupError):  # the worker was never started, or has stopped
-            job = self._scheduler.get_job(name)
-            at = datetime.now(UTC) + timedelta(seconds=seconds)
-            if job is not None and getattr(job, "next_run_time", None) and at < job.next_run_time:
-                job.modify(next_run_time=at)
+            self._scheduler.bring_forward(name, datetime.now(UTC) + timedelta(seconds=seconds))
 
     def _executed(self, event: JobExecutionEvent) -> None:
         """Applies what `bring_forward` remembered during the run: only from now on APScheduler accepts a new time."""

@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from datetime import datetime, timedelta, tzinfo
 
 import pytest
+from apscheduler.job import Job
 
 from snapapp.jobs.worker.duties import Duties
 
@@ -56,3 +57,32 @@ def test_duties_go_on_when_the_clock_of_the_host_is_set(clock: type[HostClock], 
         wait_for(beaten, 3)
         clock.ahead = timedelta(0)
         wait_for(beaten, 3)
+
+
+def test_who_brings_a_duty_forward_the_most_wins_whoever_comes_last(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A NOTIFY that came while a retry was planned: the claim waited for the retry's time."""
+    ran, as_ever = threading.Semaphore(0), Job.modify
+    planning, at_once = threading.Event(), threading.Event()
+
+    def modify(job: Job, **changes: object) -> Job:
+        if threading.current_thread() is slow:
+            planning.set()
+            at_once.wait(1)  # the other one may have to wait for us
+        return as_ever(job, **changes)
+
+    duties = Duties(lambda name, error: pytest.fail(f"{name}: {error}"))
+    duties.add("claim", ran.release, timedelta(hours=1))
+    duties.start()
+    duties._scheduler.pause()  # so that it starts nothing between the two
+    monkeypatch.setattr(Job, "modify", modify)
+    slow = threading.Thread(target=duties.bring_forward, args=["claim", 600])
+    try:
+        slow.start()
+        assert planning.wait(10)
+        duties.bring_forward("claim")
+        at_once.set()
+        slow.join()
+        duties._scheduler.resume()
+        assert ran.acquire(timeout=10)
+    finally:
+        duties.stop()
