@@ -2,6 +2,8 @@
 
 import random
 import threading
+from collections.abc import Callable, Iterator
+from contextlib import closing
 from datetime import timedelta
 from time import monotonic
 from typing import Any
@@ -11,9 +13,11 @@ import pytest
 import sqlalchemy
 
 from snapapp.jobs import Job, Permanent, Snooze, enqueue, enqueue_many, events
+from snapapp.jobs.events import Events
 from snapapp.jobs.process.runtime import Runtime
 from snapapp.jobs.registry import Registry
 from snapapp.jobs.rows import lifecycle
+from snapapp.jobs.worker.next_claim import NextClaim
 from snapapp.jobs.worker.wakeup import Listener
 from snapapp.jobs.worker.worker import Worker
 from tests.factory import Db, hence, make_job, row
@@ -104,6 +108,65 @@ def test_only_an_interval_that_nobody_has_set_is_stretched_while_listen_lives(
 
         until(lambda: claims_each_time() is not rests)
         assert claims_each_time() is not rests
+
+
+def beside(monkeypatch: pytest.MonkeyPatch, ours: Callable[[], object], theirs: Callable[[], None]) -> None:
+    """Does `ours`, and another thread `theirs` in the middle of it."""
+    thread = threading.Thread(target=theirs)
+
+    def now() -> float:
+        if threading.current_thread() is not thread and not thread.ident:
+            thread.start()
+            thread.join(0.5)  # it may have to wait for us
+        return monotonic()
+
+    with monkeypatch.context() as patched:
+        patched.setattr("snapapp.jobs.worker.next_claim.monotonic", now)
+        ours()
+    thread.join()
+
+
+@pytest.fixture
+def resting(url: str, registry: Registry) -> Iterator[Worker]:
+    """A worker that has just claimed, and need not claim again before something happens: LISTEN works."""
+    registry.processor("test")(lambda job: None)
+    with closing(Runtime(quick_settings(url, poll_delay=None), registry=registry, events=Events())) as runtime:
+        worker = runtime.worker()
+        worker._is_on_the_roster, worker._listener._heard_at = True, monotonic() + 60
+        worker.tick()
+        yield worker
+        worker._claimer.close()
+
+
+def test_a_wake_is_kept_while_another_thread_plans_a_claim(
+    db: Db, resting: Worker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a NOTIFY and a job that is due again in ten minutes: the worker rested for five seconds."""
+    its = make_job(db)
+    beside(monkeypatch, lambda: resting._claim_in(600), lambda: resting.wake(queue="default"))
+    resting.claim()
+    assert row(db, its).status == "RUNNING"
+
+
+def test_of_two_threads_that_plan_a_claim_the_earlier_plan_holds(
+    db: Db, resting: Worker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    its = make_job(db)
+    beside(monkeypatch, lambda: resting._claim_in(600), lambda: resting._claim_in(0))
+    resting.claim()
+    assert row(db, its).status == "RUNNING"
+
+
+def test_a_queue_whose_news_come_while_a_claim_begins_is_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its name got lost, or was added to names that the claim went through: RuntimeError."""
+    its = NextClaim()
+    its.begin()
+    its.wake("early")
+    seen: set[str] = set()
+    beside(monkeypatch, lambda: seen.update(its.begin()), lambda: its.wake("late"))
+    assert seen == {"early"}
+    assert its.due_in < 0
+    assert set(its.begin()) == {"late"}
 
 
 def test_a_delayed_job_runs_when_it_is_due_without_another_wake(url: str, db: Db, registry: Registry) -> None:
