@@ -281,26 +281,32 @@ class Claimer:
         if self._suspect and self._held_jobs.get(self._suspect.id) is self._suspect:
             return
         self._suspect = None
+        self.suspects_wait = False  # the next beat sets it again while a suspect waits
         is_idle = not len(self._held_jobs)
         wanted = self._wanted()
         if wanted:
             look = Look(suspect="idle" if is_idle else "busy", apart=self._apart, besides=self._jobs_to_leave_out())
-            jobs = self._claim(wanted, look).jobs
+            try:
+                jobs = self._claim(wanted, look).jobs
+            except Exception:
+                self.suspects_wait = True
+                raise
             self._suspect = jobs[0] if jobs else None
-        self.suspects_wait = False  # the next beat sets it again while a suspect waits
 
     def _relabel(self) -> float | None:
         """After limits have changed, each tick gives one page of the waiting jobs their new labels. Where PostgreSQL
         refuses to write one of them, claims go on, and the beat makes the next try."""
         if not self.rules_change:
             return None
+        self.rules_change = False  # before the look, so that a change meanwhile is kept
         try:
             with self._database.connection() as db:
-                self.rules_change = limits.relabel(db)
+                if limits.relabel(db):
+                    self.rules_change = True
         except psycopg.Error as error:
             if is_away(error):
+                self.rules_change = True
                 raise
-            self.rules_change = False
             self._parts.complain("label jobs anew", error)
         return 0.0 if self.rules_change else None
 

@@ -13,7 +13,7 @@ from snapapp.jobs import Job, events
 from snapapp.jobs.events import Events
 from snapapp.jobs.process.runtime import Runtime
 from snapapp.jobs.registry import Registry
-from snapapp.jobs.rows import claim
+from snapapp.jobs.rows import claim, limits
 from snapapp.jobs.rows.claim import HEADS_AT_ONCE
 from snapapp.jobs.worker import claimer
 from tests.factory import Db, hence, make_job, make_jobs, row
@@ -109,3 +109,31 @@ def test_the_turns_of_queues_that_are_gone_are_forgotten(
             make_job(db, kind="quick", queue=f"day {number}")
             until(lambda: worker.counts.completed == number + 1)  # noqa: B023
         assert [queue for queue, _ in worker._claimer._turns] == ["day 5", "day 6", "day 7"]
+
+
+def test_news_that_come_while_a_claim_looks_for_them_are_kept(
+    url: str, db: Db, registry: Registry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A limit that changed again, a suspect that was recovered: they waited for the next beat."""
+    relabel, claim_as_ever = limits.relabel, claim.claim
+    with closing(Runtime(quick_settings(url), registry=registry, events=Events())) as runtime:
+        worker = runtime.worker()
+        claimer = worker._claimer
+
+        def labelled(db: Any) -> bool:
+            has_more = relabel(db)
+            claimer.rules_change = True  # as the listener says
+            return has_more
+
+        def claimed(db: Any, by: Any, wanted: Any, look: claim.Look) -> claim.Claimed:
+            seen = claim_as_ever(db, by, wanted, look)
+            claimer.suspects_wait = look.suspect is not None  # as the duty says that recovers jobs
+            return seen
+
+        monkeypatch.setattr(limits, "relabel", labelled)
+        monkeypatch.setattr(claim, "claim", claimed)
+        claimer.rules_change = claimer.suspects_wait = True
+        claimer._take_suspect()
+        claimer._relabel()
+        claimer.close()
+    assert (claimer.rules_change, claimer.suspects_wait) == (True, True)
