@@ -1,23 +1,17 @@
-"""Being told: what the doctor finds is sent to whoever is on call, by webhook and by e-mail, each finding once, and
-again when it is over. An address is pinged while all is well, so that its owner notices when a machine falls silent."""
+"""Being told: what the doctor finds is sent to whoever is on call, each finding once, and again when it is over. An
+address is pinged while all is well, so that its owner notices when a machine falls silent."""
 
 import fcntl
 import json
 import logging
 import os
-import smtplib
-import socket
-import ssl
 import threading
-import urllib.request
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager, suppress
-from email.message import EmailMessage
+from contextlib import contextmanager
 from functools import partial
 from http.client import HTTPException
 from pathlib import Path
 from time import monotonic
-from urllib.parse import unquote, urlsplit
 
 import psycopg
 
@@ -25,11 +19,11 @@ from snapapp.jobs import doctor
 from snapapp.jobs.doctor import Finding, Severity
 from snapapp.jobs.doctor.finding import CHECK_FAILED
 from snapapp.postgres.home import open_private, write_durably
+from snapapp.process.alerts import Alert, Send, beat, in_line, rank, to_mail, to_webhook
 from snapapp.settings.table import Settings
 
 _log = logging.getLogger(__name__)
 
-_ANSWER_WITHIN = 10.0  # seconds, of a receiver or a mail server
 _ASK_AGAIN_AFTER = 10.0  # seconds; a database that restarts is not away
 _SAID_AGAIN_AFTER = 3600.0  # seconds, of a receiver that stays away
 _CALM_AFTER = 3600.0  # seconds as a notice
@@ -41,32 +35,6 @@ _ABOUT = (  # the numbers of a finding that say what it is about
 Examine = Callable[[], Sequence[Finding]]
 Found = Mapping[str, Finding]
 Told = dict[str, dict[str, str]]  # channel -> finding -> its first line
-Send = Callable[["News"], None]  # raises OSError (smtplib's and urllib's errors are some), HTTPException or ValueError
-
-
-class News:
-    """What one message tells."""
-
-    def __init__(self, begun: Sequence[Finding], over: Sequence[str]) -> None:
-        self.begun = sorted(begun, key=_rank, reverse=True)
-        self.over = over  # the first lines of what was told before
-        self.host = socket.gethostname()
-
-    @property
-    def title(self) -> str:
-        worst = _in_line(self.begun[0]) if self.begun else f"over: {self.over[0]}"
-        more = len(self.begun) + len(self.over) - 1
-        return " ".join(f"snapapp on {self.host}: {worst}{f' (and {more} more)' if more else ''}".split())[:200]
-
-    @property
-    def text(self) -> str:
-        lines = [line for finding in self.begun for line in doctor.in_lines(finding)]
-        return "\n".join([*lines, *(f"over      {each}" for each in self.over)])
-
-    def as_json(self) -> bytes:
-        """`text` is what Slack, Mattermost and the like show."""
-        told = {"text": f"{self.title}\n{self.text}", "host": self.host}
-        return json.dumps(told | {"begun": [each.as_json() for each in self.begun], "over": [*self.over]}).encode()
 
 
 class Alarm:
@@ -80,9 +48,9 @@ class Alarm:
         self._heartbeat_url = settings.heartbeat_url
         self._channels: dict[str, Send] = {}
         if settings.alert_webhook_url:
-            self._channels["webhook"] = _to_webhook(settings.alert_webhook_url)
+            self._channels["webhook"] = to_webhook(settings.alert_webhook_url)
         if settings.alert_email:
-            self._channels["email"] = _to_mail(settings.alert_email, settings.alert_smtp_url)
+            self._channels["email"] = to_mail(settings.alert_email, settings.alert_smtp_url)
         self._mild_since: dict[str, float] = {}  # what shows as a notice only; only `look` sets it
         self._said_again_at: dict[str, float] = {}  # when the log says next that a channel fails; only `_try` sets it
         self._unwritten: Told | None = None  # what the file lacks, because the disk was full; only `look` sets it
@@ -122,19 +90,20 @@ class Alarm:
             told = all_told.setdefault(name, {})
             begun = {key: finding for key, finding in found.items() if _is_news(finding, told.get(key))}
             over = [key for key in told if key not in shown and not may_last(key)]
-            if (begun or over) and self._try(name, partial(send, News([*begun.values()], [told[key] for key in over]))):
-                told |= {key: _in_line(finding) for key, finding in begun.items()}
+            alert = Alert([*begun.values()], [told[key] for key in over])
+            if (begun or over) and self._try(name, partial(send, alert)):
+                told |= {key: in_line(finding) for key, finding in begun.items()}
                 for key in over:
                     del told[key]
                 self._unwritten = all_told
             for key in calm & told.keys():
                 if not told[key].startswith(Severity.NOTICE.value):
-                    told[key] = _in_line(shown[key])
+                    told[key] = in_line(shown[key])
                     self._unwritten = all_told
             if self._unwritten is not None:
                 self._write_down(self._unwritten)
         if self._heartbeat_url and not found:
-            self._try("heartbeat", partial(_beat, self._heartbeat_url))
+            self._try("heartbeat", partial(beat, self._heartbeat_url))
 
     def _calm(self, mild: Sequence[str]) -> set[str]:
         """Those that have been no more than notices for long: they are not over while they show, and are told again
@@ -185,7 +154,7 @@ class Alarm:
             )
             return {away.id: away}, lambda _: True
         failed = {each.check for each in findings if each.id == CHECK_FAILED}
-        shown = {_key(each): each for each in sorted(findings, key=_rank) if each.severity is not Severity.OK}
+        shown = {_key(each): each for each in sorted(findings, key=rank) if each.severity is not Severity.OK}
         return shown, lambda key: key.split()[0] in failed
 
 
@@ -200,79 +169,6 @@ def _is_news(finding: Finding, told: str | None) -> bool:
     if told is None or told.startswith(Severity.NOTICE.value):
         return True
     return finding.severity is Severity.CRITICAL and not told.startswith(Severity.CRITICAL.value)
-
-
-def _rank(finding: Finding) -> int:
-    return [*Severity].index(finding.severity)
-
-
-def _in_line(finding: Finding) -> str:
-    return f"{finding.severity.value}: {finding.saw}"
-
-
-# --- how it is sent ---------------------------------------------------------------------------------------------
-
-
-class _NoRedirects(urllib.request.HTTPRedirectHandler):
-    """A redirect is an error: urllib would ask for the new place by GET, without what there is to tell."""
-
-    def redirect_request(self, *_: object) -> None:
-        return None
-
-
-_web = urllib.request.build_opener(_NoRedirects)
-
-
-def _to_webhook(url: str) -> Send:
-    headers = {"Content-Type": "application/json", "User-Agent": "snapapp"}
-
-    def send(news: News) -> None:
-        request = urllib.request.Request(url, news.as_json(), headers, method="POST")  # noqa: S310 - http or https, see settings
-        _web.open(request, timeout=_ANSWER_WITHIN).close()
-
-    return send
-
-
-def _beat(url: str) -> None:
-    request = urllib.request.Request(url, headers={"User-Agent": "snapapp"})  # noqa: S310 - as above
-    urllib.request.urlopen(request, timeout=_ANSWER_WITHIN).close()  # noqa: S310
-
-
-def _to_mail(recipients: Sequence[str], smtp_url: str) -> Send:
-    its = urlsplit(smtp_url)
-    host, user, password = its.hostname or "localhost", unquote(its.username or ""), unquote(its.password or "")
-    is_encrypted = its.scheme == "smtps"
-    context = ssl.create_default_context()
-    if not (is_encrypted or user):
-        # Nothing is secret here, and a server without encryption would do: one that vouches for itself does, too, as
-        # that of a fresh Debian on localhost.
-        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
-
-    def send(news: News) -> None:
-        message = EmailMessage()
-        sender = user if "@" in user else f"snapapp@{socket.getfqdn()}"
-        message["Subject"], message["From"], message["To"] = news.title, sender, ", ".join(recipients)
-        message.set_content(f"{news.text}\n")
-        if is_encrypted:
-            server: smtplib.SMTP = smtplib.SMTP_SSL(host, its.port or 465, timeout=_ANSWER_WITHIN, context=context)
-        else:
-            server = smtplib.SMTP(host, its.port or 25, timeout=_ANSWER_WITHIN)
-        with closing(server):
-            if not is_encrypted:
-                server.ehlo_or_helo_if_needed()
-                if server.has_extn("starttls"):
-                    server.starttls(context=context)
-                elif user:
-                    raise smtplib.SMTPException("the mail server offers no encryption for the password")
-            if user:
-                server.login(user, password)
-            for recipient, (code, said) in server.send_message(message).items():  # the others have it
-                why = said.decode(errors="backslashreplace")
-                _log.warning("The mail server refuses %s of SNAPAPP_ALERT_EMAIL: %d %s", recipient, code, why)
-            with suppress(smtplib.SMTPException):  # whatever it says of the end, it has taken the message
-                server.quit()
-
-    return send
 
 
 # --- what was told ----------------------------------------------------------------------------------------------
