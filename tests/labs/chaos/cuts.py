@@ -15,7 +15,7 @@ from sqlalchemy import Connection
 from snapapp.jobs.model import Job
 from tests.labs.chaos.statements import home
 
-_CALLS = ("claim", "complete", "recover", "release")
+_CALLS = ("claim", "complete", "settle_batch", "recover", "release")
 
 Transaction = Callable[[Job], AbstractContextManager[Connection]]
 Note = Callable[..., None]

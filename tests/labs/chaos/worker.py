@@ -17,7 +17,7 @@ import psycopg
 from snapapp.jobs import events
 from snapapp.jobs.events import Event
 from snapapp.jobs.executors.children import Child
-from snapapp.jobs.model import Finished, Interrupted, Job, Lease
+from snapapp.jobs.model import Finished, Interrupted, Job, Lease, Succeeded
 from snapapp.jobs.os import processes
 from snapapp.jobs.os.signals import Signals
 from snapapp.jobs.process.runtime import Runtime
@@ -135,9 +135,8 @@ def _overhear(recorder: Recorder) -> None:
     _wrap(claim, "claim", lambda claimed, *_: _claimed(recorder, claimed.jobs))
     _wrap(home("recover"), "recover", lambda ids, *_: recorder.write("recovered", jobs=ids) if ids else None)
     _wrap(home("release"), "release", lambda ids, _db, worker, *_: recorder.write("released", jobs=ids, of=worker))
-    _wrap(home("settle_batch"), "settle_batch", lambda settled, _, batch: _handed_back(recorder, settled, batch))
     _wrap(Child, "run", before=lambda _child, job, *_: None if job.exhausted else kinds.note_start(job))
-    complete, settle_with_hook = settle.complete, hooks.settle_with_hook
+    complete, settle_batch, settle_with_hook = settle.complete, settle.settle_batch, hooks.settle_with_hook
 
     def recorded_complete(
         db: Any, finished: Iterable[tuple[Lease, str | None, float]], *, patience: str | None = None
@@ -153,6 +152,14 @@ def _overhear(recorder: Recorder) -> None:
         recorder.write("complete", ok=[one for one in tries if one[0] in landed], refused=refused)
         return landed
 
+    def recorded_batch(db: Any, batch: Sequence[Finished], **options: Any) -> settle.Settled:
+        if type(batch[0].outcome) is Succeeded:  # told above
+            return settle_batch(db, batch, **options)
+        with _telling_unknown(recorder, "settle", leases=[[*one.job.lease] for one in batch]):
+            settled = settle_batch(db, batch, **options)
+        _handed_back(recorder, settled, batch)
+        return settled
+
     def recorded_settle(finished: Finished, *others: Any, **options: Any) -> tuple[Finished, Any]:
         lease = list(finished.job.lease)
         recorder.write("settle try", lease=lease, outcome=type(finished.outcome).__name__)
@@ -162,6 +169,7 @@ def _overhear(recorder: Recorder) -> None:
         return settled, status
 
     settle.complete = recorded_complete
+    settle.settle_batch = recorded_batch
     hooks.settle_with_hook = recorded_settle
 
 
