@@ -322,6 +322,11 @@ def named(db: Session, tenant: str, prefixes: Collection[str]) -> set[str]:
     return {prefix for prefix in db.scalars(known) if prefix}
 
 
+def existing(db: Session, tenant: str, ids: Collection[UUID]) -> set[UUID]:
+    """Those of the ids that are of snaps."""
+    return set(db.scalars(select(Snap.id).where(Snap.tenant == tenant, Snap.id.in_(ids))))
+
+
 def expire(db: Session, tenant: str, before: datetime, at_most: int) -> list[str]:
     """Takes the files from the rows of snaps that were processed before `before` and never shared. Returns their
     prefixes; the caller deletes the objects below them after the commit. The hash of each file stays in the row, so

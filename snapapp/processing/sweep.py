@@ -58,7 +58,7 @@ def sweep_storage(job: Job) -> dict[str, Any]:
     deleted = sum(_delete_expired(job, code, store, now) for code in codes)
     comparison = _compare(job, codes, store, now)
     if not is_forced:
-        _refuse_if_strange(comparison)
+        _refuse_if_strange(comparison, of_our_snaps=_of_our_snaps(job, codes, comparison.orphans))
     for batch in chain(
         _pages(comparison.too_old), (_still_without_row(job, codes, page) for page in _pages(comparison.orphans))
     ):
@@ -191,16 +191,31 @@ def _in_pages(job: Job, code: str, read: _Read) -> Iterator[Published]:
 # --- what is deleted --------------------------------------------------------------------------------------------
 
 
-def _refuse_if_strange(comparison: _Comparison) -> None:
-    """Refuses to delete many objects without a row. Crashes leave only few; many must belong to another database, or
-    their rows are not restored yet."""
-    is_much = len(comparison.orphans) > _FEW and len(comparison.orphans) * 5 > comparison.objects
-    if is_much or (comparison.objects > _FEW and not comparison.rows):
+def _refuse_if_strange(comparison: _Comparison, *, of_our_snaps: int) -> None:
+    """Refuses to delete many objects without a row: they must belong to another database, or their rows are not
+    restored yet. Orphans of snaps that have a row are ours, however many a crash has left."""
+    orphans, objects = len(comparison.orphans) - of_our_snaps, comparison.objects - of_our_snaps
+    is_much = orphans > _FEW and orphans * 5 > objects
+    if is_much or (objects > _FEW and not comparison.rows):
         raise Permanent(
-            f"Nothing was deleted: no row names {len(comparison.orphans)} of the {comparison.objects} objects that "
+            f"Nothing was deleted: no row names {orphans} of the {objects} objects that "
             f"lie there, and {comparison.rows} prefixes are named. Perhaps another database uses this storage, or a "
             """restore is not done. If they may go: snapapp jobs enqueue storage.sweep '{"anyway": true}'"""
         )
+
+
+def _of_our_snaps(job: Job, codes: Iterable[str], orphans: list[str]) -> int:
+    """How many of the orphans are files of snaps that have a row: of a killed attempt, or of a snap past its retention
+    whose files were being deleted when the sweep was killed."""
+    ours = 0
+    for page in _pages(orphans):
+        of = [snap_id for key in page if (snap_id := keys.snap_of(key))]
+        with job.connection() as db:
+            for code in codes:
+                with scope(db, code) as as_tenant:
+                    existing = snaps.existing(as_tenant, code, set(of))
+                ours += sum(snap_id in existing for snap_id in of)
+    return ours
 
 
 def _still_without_row(job: Job, codes: Iterable[str], orphans: list[str]) -> list[str]:

@@ -15,6 +15,7 @@ OWNER = "owner"  # names the database whose rows say which files may be deleted
 
 _SEGMENT = re.compile(r"[A-Za-z0-9_=-][A-Za-z0-9._=-]*")
 _ID = "[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}"
+_OF_SNAP = re.compile(rf"{SNAPS}({_ID})/")
 _OF_REQUEST = re.compile(rf"{FRAMES}{_ID}/[0-9]+/[0-9]+/[^/]+")
 _STILL = re.compile(rf"{VIDEOS}[^/]+/{_ID}/still_[0-9]{{10,}}\.jpg")
 _PREVIEW = re.compile(rf"{VIDEOS}[^/]+/{_ID}/preview\.mp4")
@@ -83,6 +84,12 @@ def folder_of(key: str) -> str:
 def of_snap(snap_id: UUID) -> str:
     """The prefix of everything that was ever made of the snap."""
     return f"{SNAPS}{snap_id}/"
+
+
+def snap_of(key: str) -> UUID | None:
+    """The id of the snap that the key is of."""
+    found = _OF_SNAP.match(key)
+    return UUID(found[1]) if found else None
 
 
 def of_attempt(snap_id: UUID, lease_seq: int) -> str:

@@ -187,6 +187,19 @@ def test_what_retention_parts_with_is_no_reason_to_stop(
     assert swept()["deleted"] == 209
 
 
+def test_what_a_killed_sweep_has_left_of_our_snaps_is_deleted_by_the_next_however_much_it_is(
+    swept: Sweep, store: Local
+) -> None:
+    """Killed after the commit that took the files from the rows, and before the files were deleted."""
+    _, prefix = swept.published(store, days=31)
+    for number in range(2, 210):
+        store.put(f"{prefix}frame_{number:05}.jpg", b"x")
+        swept.age(f"{prefix}frame_{number:05}.jpg")
+    with acting(swept.engine, TENANT) as own:
+        assert snaps.expire(own, TENANT, datetime.now(UTC) - timedelta(days=30), 50) == [prefix]
+    assert swept() == {"deleted": 209, "missing": 0, "uploads": 0}
+
+
 def test_many_snaps_of_many_tenants_are_told_from_what_is_nobodys(
     swept: Sweep, store: Local, monkeypatch: pytest.MonkeyPatch
 ) -> None:
