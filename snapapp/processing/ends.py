@@ -48,9 +48,10 @@ def keep_reason(db: Connection, job: Job, failure: Failure) -> None:
     keep_probe(db, job, {"compatible": False, "reason": error_for_client(failure.error)})
 
 
-def forget_without_video(db: Connection, job: Job, _: None) -> None:
+def forget_without_video(db: Connection, job: Job, _: object) -> None:
     """Has a copy or a still deleted whose video was deleted before it was made: the job that deletes the video's files
-    may have run already."""
+    may have run already. Where the job fails, too: an earlier attempt may have been killed when it had stored the
+    file."""
     video_id = payloads.video_of(job.payload)
     with scope(db, job.tenant) as as_tenant, suppress(VideoNotFound):
         videos.read(as_tenant, job.tenant, video_id)

@@ -64,7 +64,14 @@ def probe_video(job: Job) -> dict[str, Any]:
 _WITH_ITS_VIDEO = later("snapapp.processing.ends:forget_without_video")
 
 
-@processor(kinds.PREVIEW, queue=_HEAVY, executor="process", timeout=timedelta(hours=1), commit=_WITH_ITS_VIDEO)
+@processor(
+    kinds.PREVIEW,
+    queue=_HEAVY,
+    executor="process",
+    timeout=timedelta(hours=1),
+    commit=_WITH_ITS_VIDEO,
+    failed=_WITH_ITS_VIDEO,
+)
 def make_preview(job: Job) -> None:
     """Makes a copy that every browser plays, with the timestamps of the original."""
     from snapapp.processing import media_work
@@ -79,6 +86,7 @@ def make_preview(job: Job) -> None:
     timeout=timedelta(minutes=1),
     max_attempts=2,
     commit=_WITH_ITS_VIDEO,
+    failed=_WITH_ITS_VIDEO,
 )
 def take_still(job: Job) -> None:
     """Takes one frame, for stepping through a video."""

@@ -29,7 +29,7 @@ from snapapp.processing import ends, media_work, webhook_delivery
 from snapapp.processing.queue import QUEUE
 from snapapp.sources import Reason, SourceUnavailable
 from snapapp.storage import Local, NoRoom, ObjectRefused, StorageAway, keys
-from tests.domain.making import make_snap, subject
+from tests.domain.making import an_upload, make_snap, subject
 from tests.factory import Db, scalar
 from tests.jobs.working import until, working
 from tests.media import material
@@ -213,6 +213,23 @@ def test_what_is_made_of_a_video_after_its_deletion_is_deleted_too(
     assert run_due(connection) == ["media.forget: COMPLETED"]
     make_due(connection, job_id)
     assert run_due(connection) == [f"{kind}: COMPLETED", "media.forget: COMPLETED"]
+    assert not (at_home / "media" / key).exists()
+
+
+def test_what_a_killed_attempt_made_of_a_video_after_its_deletion_is_deleted_too(
+    connection: Connection, at_home: Path, begin: Begin
+) -> None:
+    """Killed after the copy was stored, before its commit; the next attempt finds the video's file gone, and fails."""
+    with scope(connection, TENANT) as own:
+        video = videos.add_upload(own, TENANT, an_upload())
+    key = keys.of_preview(TENANT, video.id)
+    enqueue(connection, kinds.PREVIEW, payloads.of_preview(video, key), tenant=TENANT)
+    videos.remove(begin, QUEUE, video.id, "r-1")
+    [forget] = enqueued(connection, kinds.FORGET)
+    connection.exec_driver_sql("DELETE FROM snap_processing_job WHERE id = %s", (forget,))  # it is over
+    (at_home / "media" / key).parent.mkdir(parents=True)
+    (at_home / "media" / key).write_bytes(b"a copy")
+    assert run_due(connection) == ["video.preview: FAILED", "media.forget: COMPLETED"]
     assert not (at_home / "media" / key).exists()
 
 
