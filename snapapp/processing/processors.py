@@ -11,7 +11,7 @@ from contextvars import copy_context
 from datetime import timedelta
 from typing import Any
 
-from tenacity import wait_fixed, wait_random_exponential
+from tenacity import wait_exponential, wait_fixed, wait_random_exponential
 
 from snapapp.domain import kinds
 from snapapp.jobs import Job, processor, scheduled
@@ -122,7 +122,12 @@ def _answer(answer: Future[Any], job: Job) -> None:
         answer.set_exception(error)
 
 
-processor(kinds.FORGET, queue=_LIGHT)(later("snapapp.processing.sweep:forget"))
+processor(
+    kinds.FORGET,
+    queue=_LIGHT,
+    max_attempts=80,  # three days: a bucket may be away for a weekend, and the sweep may leave many files alone
+    wait=wait_exponential(multiplier=10, max=timedelta(hours=1)),
+)(later("snapapp.processing.sweep:forget"))
 
 scheduled(cron="30 3 * * *", name=kinds.SWEEP, timeout=timedelta(hours=1))(
     later("snapapp.processing.sweep:sweep_storage")

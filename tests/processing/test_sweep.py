@@ -4,6 +4,7 @@ import os
 from datetime import UTC, datetime, timedelta, tzinfo
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 from uuid import UUID, uuid4
 
 import pytest
@@ -14,7 +15,7 @@ from snapapp.domain.snaps import Evidence
 from snapapp.jobs import enqueue
 from snapapp.jobs.testing import run_due
 from snapapp.processing import sweep
-from snapapp.storage import Local, keys
+from snapapp.storage import Local, StorageAway, keys
 from snapapp.storage.sweep import Published
 from tests.domain.making import EVIDENCE, acting, an_upload, begun, make_snap
 
@@ -108,6 +109,23 @@ def test_the_files_of_a_snap_that_was_deleted_go_and_no_others(swept: "Sweep", s
         assert run_due(connection) == ["media.forget: COMPLETED"]
     assert job_id
     assert [stored.key.split("/")[1] for stored in store.listed("snaps/")] == [str(stays)] * 2
+
+
+def test_the_files_of_what_was_deleted_go_also_if_the_storage_is_away_for_a_while(
+    swept: "Sweep", store: Local, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The job failed for good within a minute, and nobody deleted the files."""
+    gone = uuid4()
+    store.put(f"{keys.of_attempt(gone, 1)}frame_00001.jpg", b"x")
+    with swept.engine.begin() as connection:
+        enqueue(connection, "media.forget", {"snapId": str(gone)}, tenant=TENANT)
+        with monkeypatch.context() as patch:
+            patch.setattr(Local, "delete_prefix", Mock(side_effect=StorageAway("snaps/", "503 Slow Down")))
+            for _ in range(10):
+                assert run_due(connection) == ["media.forget: RETRY_WAIT"]
+                connection.exec_driver_sql("UPDATE snap_processing_job SET next_retry_at = now()")
+        assert run_due(connection) == ["media.forget: COMPLETED"]
+    assert not [*store.listed("snaps/")]
 
 
 def test_the_files_of_a_video_that_was_deleted_go_and_no_others(swept: "Sweep", store: Local) -> None:
