@@ -2,6 +2,7 @@
 then runs the hook."""
 
 import json
+import os
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
@@ -14,6 +15,7 @@ from snapapp.jobs.context import Within
 from snapapp.jobs.errors import LeaseLost
 from snapapp.jobs.executors.attempt import judge
 from snapapp.jobs.model import Buried, Finished, Job, Outcome, Status, Succeeded, describe
+from snapapp.jobs.os.forks import end_if_forked
 from snapapp.jobs.registry import Processor
 from snapapp.jobs.rows import settle
 from snapapp.jobs.rows.database import is_away, waited_in_vain, was_in_conflict
@@ -94,10 +96,21 @@ def _settle(finished: Finished, processor: Processor, transaction: Transaction, 
         if hook:
             try:
                 with tracing.span("hook", job.kind, under=job.traceparent), within(job, db):
-                    hook(db)
+                    _call(hook, db)
             except BaseException as error:
                 raise HookFailed(error) from error
     return status
+
+
+def _call(hook: "Callable[[Connection], None]", db: "Connection") -> None:
+    """A process that the hook forks ends here: it would commit or roll back its parent's transaction."""
+    process = os.getpid()
+    try:
+        hook(db)
+    except BaseException as error:
+        end_if_forked(process, error)
+        raise
+    end_if_forked(process)
 
 
 def _hook(finished: Finished, processor: Processor, status: Status) -> "Callable[[Connection], None] | None":

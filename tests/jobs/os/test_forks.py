@@ -13,3 +13,16 @@ def test_what_a_job_forks_ends_where_the_function_ends_and_says_nothing_of_the_j
         for end, code in {"exit": 7, "raise": 1, "return": 0}.items():
             job = until_status(db, put(db, kind, payload={"end": end}, max_attempts=1), "COMPLETED")
             assert job.result == code
+
+
+@pytest.mark.parametrize(("kind", "status"), [("fork.commit", "COMPLETED"), ("fork.failed", "FAILED")])
+def test_what_a_hook_forks_ends_where_the_hook_ends_and_leaves_its_transaction_alone(
+    url: str, db: Db, kind: str, status: str
+) -> None:
+    """It committed, or rolled back, on its parent's connection."""
+    db.execute("CREATE TABLE effect (code integer)")
+    ends = {"exit": 7, "raise": 1, "return": 0}
+    with working(url, forking.registry):
+        for end in ends:
+            assert not until_status(db, put(db, kind, payload={"end": end}, max_attempts=1), status).losses
+    assert db.execute("SELECT code FROM effect").fetchall() == [(code,) for code in ends.values()]
