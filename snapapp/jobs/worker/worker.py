@@ -65,6 +65,7 @@ class Worker:
         self._hurried = threading.Event()  # `hurry` was called: a stop waits no longer for running jobs
         self._settled = threading.Event()  # a settle was written, or a slot came free
         self._beaten_at = float("-inf")
+        self._rule_changes = 0  # that were notified; written by the listener
         self._paused: frozenset[str] = frozenset()  # queues that were paused at the last beat
         self._duties = Duties(parts.complain)
         # Each part below takes the ones before it.
@@ -298,7 +299,7 @@ class Worker:
             self.beat()
 
     def beat(self) -> None:
-        sent_at = monotonic()
+        sent_at, changes = monotonic(), self._rule_changes
         try:
             answer = self._heartbeat.beat()
         except Exception:
@@ -313,6 +314,8 @@ class Worker:
         self._report_pauses(answer.paused)
         claimer = self._claimer
         claimer.has_rules = answer.has_rules
+        if changes != self._rule_changes:  # the answer may be older than the news
+            claimer.has_rules = True
         if answer.rules_change or answer.suspects_wait:
             claimer.rules_change |= answer.rules_change
             claimer.suspects_wait |= answer.suspects_wait
@@ -416,6 +419,7 @@ class Worker:
     def _on_notify(self, queue: str | None) -> None:
         """`queue`: where a job was enqueued; empty: limits have changed; None: notifications may have been lost."""
         if not queue:
+            self._rule_changes += 1  # first, because a beat looks at it last
             self._claimer.has_rules = self._claimer.rules_change = True
             self.wake()
         elif not self.settings.queues or queue in self.settings.queues:

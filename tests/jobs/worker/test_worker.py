@@ -17,6 +17,7 @@ from snapapp.jobs.events import Events
 from snapapp.jobs.process.runtime import Runtime
 from snapapp.jobs.registry import Registry
 from snapapp.jobs.rows import lifecycle
+from snapapp.jobs.rows.roster import BeatAnswer
 from snapapp.jobs.worker.next_claim import NextClaim
 from snapapp.jobs.worker.wakeup import Listener
 from snapapp.jobs.worker.worker import Worker
@@ -135,7 +136,8 @@ def resting(url: str, registry: Registry) -> Iterator[Worker]:
         worker._is_on_the_roster, worker._listener._heard_at = True, monotonic() + 60
         worker.tick()
         yield worker
-        worker._claimer.close()
+        for part in (worker._claimer, worker._heartbeat):
+            part.close()
 
 
 def test_a_wake_is_kept_while_another_thread_plans_a_claim(
@@ -155,6 +157,22 @@ def test_of_two_threads_that_plan_a_claim_the_earlier_plan_holds(
     beside(monkeypatch, lambda: resting._claim_in(600), lambda: resting._claim_in(0))
     resting.claim()
     assert row(db, its).status == "RUNNING"
+
+
+def test_a_limit_that_is_set_while_a_beat_is_on_its_way_back_is_known(
+    db: Db, resting: Worker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The beat's older answer held that there was none, so that jobs it holds back waited for the next beat."""
+    beat = resting._heartbeat.beat
+
+    def answer_late() -> BeatAnswer:
+        answer = beat()
+        resting._on_notify("")
+        return answer
+
+    monkeypatch.setattr(resting._heartbeat, "beat", answer_late)
+    resting.beat()
+    assert resting._claimer.has_rules
 
 
 def test_a_queue_whose_news_come_while_a_claim_begins_is_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
