@@ -58,6 +58,8 @@ class Worker:
         self._is_on_the_roster = False  # written by the claim
         self._failures = 0  # claims that failed in a row; likewise
         self._life = threading.RLock()  # one start or stop at a time; a signal's handler may stop what it interrupted
+        self._is_starting = False
+        self._stop_asked: tuple[timedelta | None, str] | None = None  # by a signal's handler, during the start
         self._started = False
         self._is_over = False  # it was started and stopped; its threads cannot start again
         self._made_in = os.getpid()
@@ -93,8 +95,16 @@ class Worker:
 
     def start(self) -> None:
         with self._life:
-            if not self._started:
+            if self._started or self._is_starting:
+                return
+            self._is_starting = True
+            try:
                 self._start()
+            finally:
+                self._is_starting = False
+                asked, self._stop_asked = self._stop_asked, None
+                if asked:
+                    self.stop(*asked)
 
     def _start(self) -> None:
         self._check_may_start()
@@ -137,7 +147,8 @@ class Worker:
 
     def stop(self, grace: timedelta | None = None, reason: str = "stopped") -> None:
         """Stops claiming, drains, hands back what still runs, beats a last time, leaves the roster and closes. Returns
-        when the worker is stopped, also if another thread stops it. Does nothing in a process that was forked from the
+        when the worker is stopped, also if another thread stops it. In a signal's handler that interrupts `start` it
+        only asks for the stop, with which the start then ends. Does nothing in a process that was forked from the
         worker's: its children and connections are not this process's. Raises CannotStop in a job of this worker."""
         if self._is_copy:
             return
@@ -147,7 +158,9 @@ class Worker:
                 "it was started; stop_claiming() may be called here"
             )
         with self._life:
-            if self._started:
+            if self._is_starting:
+                self._stop_asked = grace, reason
+            elif self._started:
                 self._stop(grace, reason)
 
     def _stop(self, grace: timedelta | None, reason: str) -> None:

@@ -505,6 +505,31 @@ def test_a_job_that_stops_its_own_worker_is_told_at_once_and_the_worker_goes_on(
         until_status(db, make_job(db, kind="claims.no.more"), "COMPLETED")
 
 
+@pytest.mark.parametrize("part", ["_executors", "_settler", "_listener", "_duties"])
+def test_a_signal_that_stops_a_worker_while_it_starts_leaves_nothing_of_it(
+    url: str, db: Db, registry: Registry, monkeypatch: pytest.MonkeyPatch, part: str
+) -> None:
+    """Its handler runs within `start`, which went on after it, and left a scheduler that ran duties for ever."""
+    registry.processor("any")(lambda job: None)
+    heard: list[str] = []
+    its_events = Events()
+    its_events.on(None, lambda event: heard.append(event.name))
+    with closing(Runtime(quick_settings(url), registry=registry, events=its_events)) as runtime:
+        worker = runtime.worker()
+        started = getattr(worker, part)
+        start = started.start
+
+        def after_a_signal() -> None:
+            worker.stop()
+            start()
+
+        monkeypatch.setattr(started, "start", after_a_signal)
+        worker.start()
+        assert heard[-1] == events.WORKER_CLOSED
+        assert not worker._duties.is_running
+        assert not worker._settler._thread.is_alive()
+
+
 def test_stopping_twice_or_before_the_start_is_fine(url: str, registry: Registry) -> None:
     """W8, W41: and so is starting twice."""
     registry.processor("any")(lambda job: None)
