@@ -113,6 +113,7 @@ class Job(Generic[P, R]):
     deadline: float | None = field(default=None, repr=False)  # monotonic; written by the slot that runs it
     stop: JobsError | None = field(default=None, repr=False)  # why it should end; written by the beat
     lines_left: int = field(default=1000, repr=False)  # a flood of log lines must not fill the disk
+    has_end: bool = field(default=False, repr=False)  # somebody decides how this attempt ends; written by the settler
     # The slot that runs the job writes these three when it has ended.
     cpu: float | None = field(default=None, repr=False)  # seconds
     peak: int | None = field(default=None, repr=False)  # bytes of memory; None in a thread or on an event loop

@@ -42,7 +42,7 @@ class Begin:
         except Exception as error:  # noqa: BLE001 - the attempt has not started, so it must not count
             self._hand_back(job, error)
             return False
-        self._settler.put(Finished(job, Dropped(), None))
+        self._settler.end(Finished(job, Dropped(), None))
         return False
 
     def start(self, job: Job) -> bool:
@@ -52,7 +52,7 @@ class Begin:
             timeout = job.timeout_ms / 1000 if job.timeout_ms else self._timeouts[job.kind]
             job.deadline = job.started_at + timeout
             return True
-        self._settler.put(Finished(job, _outcome_without_start(job), None))
+        self._settler.end(Finished(job, _outcome_without_start(job), None))
         return False
 
     def _fetch(self, job: Job) -> bool:
@@ -72,7 +72,7 @@ class Begin:
         else:
             self._closed.wait(_HAND_BACK_AFTER)
             outcome = Interrupted()
-        self._settler.put(Finished(job, outcome, None))
+        self._settler.end(Finished(job, outcome, None))
 
 
 def _outcome_without_start(job: Job) -> Outcome:

@@ -8,7 +8,7 @@ from time import monotonic
 from tenacity.wait import wait_base
 
 from snapapp.jobs import events
-from snapapp.jobs.model import Buried, Dropped, Finished, Job, Outcome, Retried, Succeeded, describe
+from snapapp.jobs.model import Buried, Dropped, Finished, Interrupted, Job, Outcome, Retried, Succeeded, describe
 from snapapp.jobs.registry import Processor
 from snapapp.jobs.retry import pause_after
 from snapapp.jobs.worker import hooks
@@ -32,6 +32,8 @@ class Finish:
     def settle(self, job: Job, processor: Processor, outcome: Outcome) -> None:
         finished = Finished(job, outcome, monotonic() - (job.started_at or 0.0))
         self._report_attempt(finished)
+        if not self._settler.decides(job):  # the worker stops, and has handed the job back
+            return
         if (processor.commit or processor.failed) and hooks.needs_a_hook(processor, outcome):
             self._settle_with_hook(finished, processor)
         else:
@@ -43,9 +45,10 @@ class Finish:
         self._settler.put(Finished(job, Dropped(), None))
 
     def _settle_with_hook(self, finished: Finished, processor: Processor) -> None:
-        """Settles on the job's own slot: a slow hook holds up this slot only. Waits while the database is away."""
+        """Settles on the job's own slot: a slow hook holds up this slot only. Waits while the database is away, and
+        hands the job back when the worker stops meanwhile."""
         failures = by_the_job = 0
-        while not self._closed.is_set():
+        while True:
             try:
                 with self._watchdog.expecting(finished.job, monotonic()):
                     settled, status = hooks.settle_with_hook(
@@ -69,7 +72,9 @@ class Finish:
                 if by_the_job >= _TRIES or (failures >= _TRIES and not hooks.is_worth_another_try(error)):
                     self._drop_hook(finished, error)
                     return
-                self._closed.wait(pause_after(failures))
+                if self._closed.wait(pause_after(failures)):
+                    self._settler.put(Finished(finished.job, Interrupted(), None))
+                    return
 
     def _drop_hook(self, finished: Finished, error: BaseException) -> None:
         """Settles without the `failed` hook when that keeps raising: the job must reach the dead letters. A `commit`

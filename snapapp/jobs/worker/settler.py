@@ -14,6 +14,7 @@ from snapapp.jobs.model import (
     Failure,
     Finished,
     Interrupted,
+    Job,
     Retried,
     Snoozed,
     Status,
@@ -40,7 +41,7 @@ class _Part(NamedTuple):
 
 
 class Settler:
-    """One thread with one connection. Any thread may call `put`; the settler's thread does all else."""
+    """One thread with one connection. Any thread may call `end` or `put`; the settler's thread does all else."""
 
     def __init__(
         self,
@@ -56,6 +57,7 @@ class Settler:
         self._finished: deque[Finished] = deque()
         self._locked: list[tuple[float, _Part]] = []  # each with the time of its next try; the thread's own
         self._since: float | None = None  # since when the thread has failed to write; read by others
+        self._turn = threading.Lock()  # for `has_end` of jobs
         self._has_news = threading.Event()
         self._stopping = threading.Event()
         self._gone = threading.Event()  # set when `stop` has stopped waiting: the thread must end
@@ -64,7 +66,19 @@ class Settler:
     def start(self) -> None:
         self._thread.start()
 
+    def decides(self, job: Job) -> bool:
+        """Does the caller decide how this attempt ends? Only the first that asks does: its slot, or whoever hands the
+        job back. Who comes later says nothing, or one attempt would end twice."""
+        with self._turn:
+            is_first, job.has_end = not job.has_end, True
+        return is_first
+
+    def end(self, finished: Finished) -> None:
+        if self.decides(finished.job):
+            self.put(finished)
+
     def put(self, finished: Finished) -> None:
+        """For the one who `decides`."""
         self._finished.append(finished)
         if not self._has_news.is_set():
             self._has_news.set()

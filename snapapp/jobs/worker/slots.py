@@ -101,7 +101,7 @@ class Executors:
     def hand_back(self, name: str) -> None:
         """Gives jobs that wait in an executor for a slot back to the queue, as if they had never been claimed."""
         for job in self.by_name[name].take_back():
-            self._settler.put(Finished(job, Interrupted(), None))
+            self._settler.end(Finished(job, Interrupted(), None))
 
     def interrupt(self, job: Job, reason: JobsError) -> None:
         """Asks a job to stop, and forces it where its executor can (a child process is killed, a thread cannot be)."""
@@ -109,8 +109,12 @@ class Executors:
         self._parts.connections.revoke(job, reason)
         self.by_name[self.executor_of[job.kind]].interrupt(job, reason)
 
-    def stop(self) -> None:
+    def end_waits(self) -> None:
+        """Hands back jobs whose slot waits until it may try something again: a start, or a hook."""
         self._closed.set()
+
+    def stop(self) -> None:
+        self.end_waits()
         self._watchdog.stop()
         for executor in self.by_name.values():
             executor.stop()

@@ -173,6 +173,7 @@ class Worker:
         self.stop_claiming()
         self._drain(deadline - min(_LAST_MOMENTS, seconds / 4), patiently=True)
         self._interrupt_all()
+        self._executors.end_waits()
         self._drain(min(deadline, monotonic() + _LAST_MOMENTS))
         self._duties.stop()
         process_hooks.leave(self.id)
@@ -226,10 +227,10 @@ class Worker:
                 self._executors.interrupt(job, JobInterrupted(f"the worker of job {job.id} is stopping"))
 
     def _hand_back_rest(self) -> None:
-        """Gives the jobs of threads that did not stop back to the queue. Whatever these threads still produce cannot
-        land: settling the job ends the lease that they would need."""
+        """Gives the jobs of threads that did not stop back to the queue; what these threads still produce is dropped. A
+        job that has ended, and waits to be written down or for its hook, is not handed back."""
         for job in self._held_jobs.all():
-            self._settler.put(Finished(job, Interrupted(), None))
+            self._settler.end(Finished(job, Interrupted(), None))
 
     def _leave(self, reason: str) -> None:
         for step in (self.write_costs, lambda: self._heartbeat.leave(reason)):

@@ -3,6 +3,7 @@
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import timedelta
 from typing import Any
 
 import psycopg
@@ -13,7 +14,7 @@ from sqlalchemy import Connection
 
 from snapapp.jobs import Failure, Job, enqueue, enqueue_many, events
 from snapapp.jobs.registry import Registry
-from tests.factory import Db, ago, make_job
+from tests.factory import Db, ago, make_job, row
 from tests.jobs.executors.test_executors import put
 from tests.jobs.working import Gate, until, until_status, working
 
@@ -57,6 +58,50 @@ def test_a_result_waits_while_the_server_takes_no_writes(url: str, db: Db, regis
         db.execute(takes_no_writes.format(database, "off"))
         done = until_status(db, job_id, "COMPLETED", "FAILED")
     assert (done.status, done.errors, effects(db)) == ("COMPLETED", [], [(job_id, "None")])
+
+
+def test_a_job_in_its_hook_when_its_worker_stops_ends_once(url: str, db: Db, registry: Registry) -> None:
+    """It was handed back as well, and counted as lost."""
+    make_effects(db)
+    entered, go_on = threading.Event(), threading.Event()
+
+    def commit(connection: Connection, job: Job, result: Any) -> None:
+        entered.set()
+        go_on.wait(20)
+        put_effect(connection, job, result)
+
+    registry.processor("paint", commit=commit)(lambda job: "red")
+    with working(url, registry) as (worker, heard):
+        job_id = put(db, "paint")
+        assert entered.wait(20)
+        stopper = threading.Thread(target=worker.stop, args=(timedelta(milliseconds=200),))
+        stopper.start()
+        until(worker._settler._stopping.is_set)
+        go_on.set()
+        until_status(db, job_id, "COMPLETED")
+        stopper.join(20)
+        ends = [event.name for event in heard.all(events.JOB_COMPLETED) + heard.all(events.JOB_LOST)]
+    assert effects(db) == [(job_id, "red")]
+    assert ends == [events.JOB_COMPLETED]
+
+
+def test_a_job_whose_hook_waits_for_another_try_goes_back_when_its_worker_stops(
+    url: str, db: Db, registry: Registry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def away(_job: Job) -> Any:
+        raise psycopg.OperationalError("the pool's server is away")
+
+    registry.processor("paint", commit=put_effect)(lambda job: None)
+    with working(url, registry) as (worker, heard):
+        monkeypatch.setattr(worker._parts, "transaction", away)
+        job_id = put(db, "paint")
+        heard.wait_for(events.WORKER_ERROR)
+        worker.stop(grace=timedelta(milliseconds=200))
+        assert [event.name for event in heard.all(events.JOB_INTERRUPTED) + heard.all(events.JOB_LOST)] == [
+            events.JOB_INTERRUPTED
+        ]
+    back = row(db, job_id)
+    assert (back.status, back.attempt_count, back.interruptions) == ("PENDING", 0, 1)
 
 
 def test_a_commit_that_raises_fails_the_attempt_and_leaves_nothing_behind(url: str, db: Db, registry: Registry) -> None:

@@ -479,6 +479,27 @@ def test_jobs_that_outlast_the_grace_go_back_with_their_attempt(url: str, db: Db
     assert (back.status, back.attempt_count, back.interruptions) == ("PENDING", 0, 1)
 
 
+def test_a_job_that_has_ended_when_its_worker_stops_ends_once(url: str, db: Db, registry: Registry) -> None:
+    """While a person's transaction locked its row, it was handed back as well: it ran again, or counted as lost."""
+    gate = Gate()
+    registry.processor("done")(gate)
+    with working(url, registry) as (worker, heard), psycopg.connect(url) as person:
+        job_id = enqueue(db, "done")
+        assert job_id
+        gate.wait_until_entered()
+        person.execute("SELECT FROM snap_processing_job FOR UPDATE")
+        gate.open.set()
+        until(lambda: worker._settler._locked)
+        stopper = threading.Thread(target=worker.stop, args=(timedelta(milliseconds=200),))
+        stopper.start()
+        until(worker._settler._stopping.is_set)
+        person.rollback()
+        stopper.join(20)
+        ends = [event.name for event in heard.all(events.JOB_COMPLETED) + heard.all(events.JOB_LOST)]
+    assert row(db, job_id).status == "COMPLETED"
+    assert (ends, worker.counts.completed) == ([events.JOB_COMPLETED], 1)
+
+
 def test_a_job_that_stops_its_own_worker_is_told_at_once_and_the_worker_goes_on(
     url: str, db: Db, registry: Registry
 ) -> None:
