@@ -9,7 +9,7 @@ from sqlalchemy import ColumnElement, func, select, update
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.orm import Session
 
-from snapapp.domain import tenants
+from snapapp.domain import tenants, turns
 from snapapp.domain.rules import validation
 from snapapp.domain.rules.snaps import EMAIL_LONGEST, NICKNAME_LONGEST
 from snapapp.domain.rules.texts import composed
@@ -30,6 +30,7 @@ def add(db: Session, tenant: str, nickname: str, email: str, role: OperatorRole)
     the tenant's token, those marks are theirs."""
     nickname, email = composed(nickname.strip()), composed(email.strip()).lower()
     validation.insist({"nickname": validation.text(nickname, NICKNAME_LONGEST), "email": _flaw_of_email(email)})
+    turns.take(db, tenant, "operators")
     if len(every(db, tenant)) >= MOST:
         raise Conflict(f"There are {MOST} operators already, revoke one first")
     secret = new_token()

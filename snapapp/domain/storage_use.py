@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
+from snapapp.domain import turns
 from snapapp.domain.tables import Snap, Video
 from snapapp.errors import StorageUsedUp
 
@@ -33,8 +34,7 @@ def require(db: Session, tenant: str, max_mb: int | None, wanted_bytes: int = 0)
         raise StorageUsedUp(max_mb)
 
 
-def take_turns(db: Session, tenant: str, max_mb: int | None) -> None:
+def take_turns(db: Session, tenant: str) -> None:
     """Makes other uploads of the tenant wait until this transaction ends. Two uploads may fit one by one but not
     together, so the second must see the first."""
-    if max_mb is not None:
-        db.execute(select(func.pg_advisory_xact_lock(func.hashtext("tenant storage"), func.hashtext(tenant))))
+    turns.take(db, tenant, "tenant storage")

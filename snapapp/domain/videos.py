@@ -94,7 +94,7 @@ def keep(begin: Begin, queue: Queue, upload: Upload, request_id: str, *, max_mb:
     tenant would have more than `max_mb` in the storage."""
     with begin() as transaction:
         with transaction.as_tenant() as db:
-            storage_use.take_turns(db, transaction.code, max_mb)
+            storage_use.take_turns(db, transaction.code)
             video = add_upload(db, transaction.code, upload, added_by=transaction.operator)
             if video.id == upload.id:
                 storage_use.require(db, transaction.code, max_mb)

@@ -8,7 +8,7 @@ from uuid import UUID
 from sqlalchemy import Connection, any_, literal, select, update
 from sqlalchemy.orm import Session
 
-from snapapp.domain import kinds
+from snapapp.domain import kinds, turns
 from snapapp.domain.tables import Tenant, Webhook
 from snapapp.errors import Conflict, WebhookNotFound
 from snapapp.postgres.database import scope
@@ -38,6 +38,7 @@ def read(db: Session, tenant: str, webhook_id: int, *, lock: bool = False) -> We
 
 def add(db: Session, tenant: str, url: str, events: Collection[str]) -> Webhook:
     """Adds a webhook, with a new secret that signs what is sent to it. The API shows the secret in this answer only."""
+    turns.take(db, tenant, "webhooks")
     if len(every(db, tenant)) >= MOST:
         raise Conflict(f"There are {MOST} webhooks already, remove one first")
     new = Webhook(tenant=tenant, url=url, secret=secrets.token_urlsafe(32), events=_distinct(events))

@@ -11,11 +11,12 @@ from uuid import UUID, uuid4
 
 import pytest
 import sqlalchemy
+import sqlalchemy.orm
 
-from snapapp.domain import idempotency, operators, sharing, snaps, videos
+from snapapp.domain import idempotency, operators, sharing, snaps, videos, webhooks
 from snapapp.domain.snaps import Removal
 from snapapp.domain.tables import OperatorRole
-from snapapp.errors import KeyReused, SnapIsShared, SnapNotFound, VideoHasSnaps, VideoNotFound
+from snapapp.errors import Conflict, KeyReused, SnapIsShared, SnapNotFound, VideoHasSnaps, VideoNotFound
 from snapapp.postgres import database as tenancy
 from snapapp.processing import queue
 from tests.domain.making import BODY, EVIDENCE, OWN, acting, an_upload, begun, make_snap, process, subject
@@ -204,6 +205,39 @@ def somebody_waits(db: Db) -> bool:
 
 def until_somebody_waits(db: Db) -> None:
     until(lambda: somebody_waits(db))
+
+
+def an_operator(db: sqlalchemy.orm.Session) -> None:
+    operators.add(db, OWN, "Ana", f"{uuid4()}@example.org", OperatorRole.OPERATOR)
+
+
+def a_webhook(db: sqlalchemy.orm.Session) -> None:
+    webhooks.add(db, OWN, "https://example.org/", ["snap.completed"])
+
+
+@pytest.mark.parametrize(
+    ("of", "add"), [(operators, an_operator), (webhooks, a_webhook)], ids=["operators", "webhooks"]
+)
+def test_of_two_that_add_the_last_one_of_a_tenant_at_once_one_is_refused(
+    engine: sqlalchemy.Engine, db: Db, monkeypatch: pytest.MonkeyPatch, of: Any, add: Callable[..., None]
+) -> None:
+    def another() -> type[Exception] | None:
+        try:
+            with acting(engine, OWN) as session:
+                add(session)
+        except Conflict as error:
+            return type(error)
+        return None
+
+    monkeypatch.setattr(of, "MOST", 1)
+    with tenancy.session(engine) as first:
+        with tenancy.scope(first, OWN):
+            add(first)
+        with ThreadPoolExecutor(1) as thread:
+            waiting = thread.submit(another)
+            until(lambda: waiting.done() or somebody_waits(db))
+            first.commit()
+            assert waiting.result(timeout=30) is Conflict
 
 
 def test_whoever_waits_to_share_while_a_snap_is_deleted_finds_none(engine: sqlalchemy.Engine, db: Db) -> None:

@@ -6,6 +6,7 @@ import hashlib
 import os
 import socket
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -215,6 +216,24 @@ def test_what_is_unfinished_counts_as_storage_that_is_used(url: str, tmp_path: P
         assert (refused.status_code, "used up" in refused.text) == (507, True)
         client.delete(first, headers=TUS)
         begun(client, 600_000)
+
+
+def test_of_two_that_fit_one_by_one_and_begin_at_once_one_is_refused(url: str, tmp_path: Path, db: Db) -> None:
+    """Each had listed what is unfinished before it waited for the other."""
+    turn = "(hashtext('tenant storage'), hashtext('default'))"
+    with (
+        served(url, tmp_path, worker_enabled=False, tenant_storage_max_mb=1) as client,
+        ThreadPoolExecutor() as threads,
+    ):
+
+        def begin(_: int) -> int:
+            return int(client.post(UPLOADS, headers=TUS | {"Upload-Length": "600000"}).status_code)
+
+        db.execute(f"SELECT pg_advisory_lock{turn}")
+        answers = threads.map(begin, range(2))
+        until(lambda: scalar(db, "SELECT count(*) FROM pg_locks WHERE NOT granted") == 2)
+        db.execute(f"SELECT pg_advisory_unlock{turn}")
+        assert sorted(answers) == [201, 507]
 
 
 def test_bytes_that_no_longer_fit_when_all_are_there_are_deleted(url: str, tmp_path: Path, db: Db) -> None:

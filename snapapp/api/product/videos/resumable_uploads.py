@@ -139,11 +139,11 @@ def begin_upload(monolith: MonolithDep, begin: Begins, request: Request, respons
     code, announced = _announcement_of(monolith, begin, request)
     upload_id = uuid4()
     with begin() as transaction, transaction.as_tenant() as db:
+        storage_use.take_turns(db, code)
         waiting = monolith.storage.resumable.unfinished(code)
         if len(waiting) >= _UNFINISHED_MAX:
             raise HTTPException(429, f"{len(waiting)} uploads are unfinished: finish or end some of them first")
         most = monolith.settings.tenant_storage_max_mb
-        storage_use.take_turns(db, code, most)  # of two uploads that fit one by one, the second must see the first
         storage_use.require(db, code, most, announced.length + sum(each.announced.length for each in waiting))
         state = monolith.storage.resumable.begin(code, upload_id, announced)
     response.headers.update(_protocol_headers(state) | {"Location": f"{router.prefix}/{upload_id}"})
