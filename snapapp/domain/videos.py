@@ -95,6 +95,8 @@ def keep(begin: Begin, queue: Queue, upload: Upload, request_id: str, *, max_mb:
     with begin() as transaction:
         with transaction.as_tenant() as db:
             storage_use.take_turns(db, transaction.code)
+            if was_kept := db.scalar(_BY_ID, {"tenant": transaction.code, "id": upload.id}):
+                return was_kept  # by an earlier request, whose answer was lost
             video = add_upload(db, transaction.code, upload, added_by=transaction.operator)
             if video.id == upload.id:
                 storage_use.require(db, transaction.code, max_mb)

@@ -21,7 +21,7 @@ from starlette.testclient import TestClient
 from snapapp.api.product.videos import resumable_uploads
 from snapapp.storage import keys
 from tests.api.conftest import served
-from tests.api.examples import NOBODY, OTHER, add_tenant, count, monolith
+from tests.api.examples import NOBODY, OTHER, add_tenant, count, mark, monolith
 from tests.api.product.films import FILM, VIDEOS, nothing_left, stored
 from tests.factory import Db, scalar
 from tests.jobs.working import until
@@ -293,6 +293,22 @@ def test_a_crash_between_the_last_byte_and_its_row_costs_nothing(
     video = client.get(client.head(at, headers=TUS).headers["Content-Location"]).json()
     assert client.get(video["contentPath"]).content == FILM
     assert (count(db, "video"), len(stored(client))) == (1, 1)
+
+
+def test_a_video_whose_upload_is_finished_once_more_keeps_its_bytes_whatever_else_was_stored_meanwhile(
+    url: str, tmp_path: Path, db: Db, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After a crash between its row and its end the tenant's limit was applied again, and the video lost its file."""
+    with served(url, tmp_path, worker_enabled=False, tenant_storage_max_mb=1) as client:
+        at = begun(client)
+        with monkeypatch.context() as patched:
+            patched.setattr("snapapp.storage.resumable.Held.kept_as", lambda *_: 1 / 0)
+            assert sent(client, at, FILM).status_code == 500
+        mark(client, videoUrl="https://videos.example/a.mkv")
+        db.execute("UPDATE snap SET media_bytes = 2^20")
+        assert client.get(at, headers=TUS).status_code == 200
+        video_id = client.get(at, headers=TUS).json()["videoId"]
+        assert client.get(f"{VIDEOS}/{video_id}/content").content == FILM
 
 
 def head(at: str, offset: int, length: int, **more: str) -> bytes:
