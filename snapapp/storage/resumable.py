@@ -101,10 +101,11 @@ class ResumableUploads:
         removed = 0
         for tenant in _folders(self._folder):
             for place in _folders(tenant):
-                with suppress(UploadInUse, NotStored):
-                    if _last_change(place) < before.timestamp():
-                        with Held(place, self._room, self._publish) as held:
-                            held.discard()
+                if _last_change(place) >= before.timestamp():
+                    continue
+                with suppress(UploadInUse, NotStored), Held(place, self._room, self._publish) as held:
+                    if _last_change(place) < before.timestamp():  # the last holder may have written meanwhile
+                        held.discard()
                         removed += 1
         return removed
 

@@ -2,6 +2,7 @@
 twice that the server has."""
 
 import base64
+import fcntl
 import hashlib
 import os
 import socket
@@ -195,6 +196,25 @@ def test_what_nobody_goes_on_with_for_a_day_is_gone_and_swept(client: TestClient
         assert monolith(client).storage.forget_uploads(datetime.now(UTC)) == 0  # somebody holds the other one
     assert client.head(old, headers=TUS).status_code == 404
     assert offset_of(client, young) == 0
+
+
+def test_what_somebody_went_on_with_while_the_sweep_looked_is_not_swept(
+    client: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    at = begun(client)
+    sent(client, at, FILM[:50])
+    let_expire(client, at)
+    bytes_of_it = next(monolith(client).settings.data_dir.glob("media/.resumable/*/*/bytes"))
+
+    def lock_after_a_part(file: int, how: int) -> None:
+        os.utime(bytes_of_it)  # by a request that held it from before it expired
+        flock(file, how)
+
+    flock = fcntl.flock
+    with monkeypatch.context() as patched:
+        patched.setattr(fcntl, "flock", lock_after_a_part)
+        assert monolith(client).storage.forget_uploads(datetime.now(UTC) - timedelta(days=1)) == 0
+    assert offset_of(client, at) == 50
 
 
 def test_post_stands_in_where_a_network_has_neither_patch_nor_delete(client: TestClient) -> None:
