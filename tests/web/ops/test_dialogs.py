@@ -24,8 +24,10 @@ def test_a_group_of_failures_is_counted_and_retried_with_a_name(page: Page, db: 
     dialog.get_by_label("Your name").fill("Zé")
     dialog.get_by_role("button", name="Retry 3 jobs").click()
     expect(dialog.locator("#many-said")).to_have_text("3 of 3 retried.")
-    dialog.get_by_role("button", name="Close").click()
+    expect(dialog.get_by_role("button", name="Close")).to_be_focused()
     expect(line).to_have_count(0)
+    page.keyboard.press("Enter")
+    expect(panel(page, "Failures by what went wrong").get_by_role("button", name="Retry")).to_be_focused()
     assert scalar(db, "SELECT count(*) FROM snap_processing_job WHERE status = 'PENDING'") == 3
     assert deeds(db) == [("Zé", "jobs.retry", "jobs", 3)]
 
@@ -132,6 +134,7 @@ def test_a_refusal_stays_in_the_dialog_in_words(browser: Browser, site: Server, 
         page.get_by_role("button", name="Retry").click()
         page.locator("#sure-yes").click()
         expect(page.locator("#sure-said")).to_contain_text(f"job {holder} holds its unique key k")
+        expect(page.locator("#sure-yes")).to_be_focused()
     assert [said for said in complaints if "409" not in said] == []
 
 
@@ -140,7 +143,14 @@ def test_enter_behind_a_reason_does_what_was_asked_and_keeps_the_keyboards_place
     db.execute("SELECT pause_queue('reports', 'month end')")  # nothing waits there: resumed, it leaves the list
     look(page)
     lines = panel(page, "Queues").locator("tbody tr")
-    lines.filter(has_text="mail").get_by_role("button", name="Pause").press("Enter")
+    pauses = lines.filter(has_text="mail").get_by_role("button", name="Pause")
+    pauses.press("Enter")
+    make_job(db, kind="unknown", queue="mail")  # its line changes behind the question
+    look(page)
+    expect(lines.filter(has_text="mail").get_by_role("cell").first).to_have_text("2")
+    page.keyboard.press("Escape")
+    expect(pauses).to_be_focused()
+    page.keyboard.press("Enter")
     page.locator("#sure-reason").fill("lunch")
     page.keyboard.press("Enter")
     expect(lines.filter(has_text="mail")).to_contain_text("paused lunch")

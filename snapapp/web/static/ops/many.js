@@ -2,7 +2,7 @@
 // and the change can be stopped.
 
 import { at, make, pause, put } from "/static/parts/page.js";
-import { change, jobsOf, keepName, name, number, saidOf } from "/static/ops/parts.js";
+import { change, jobsOf, keepName, name, number, open, saidOf } from "/static/ops/parts.js";
 
 const WORDS = { retry: ["Retry", "retried"], discard: ["Discard", "discarded"] };
 const SHOWN = 10; // refusals that are shown
@@ -24,7 +24,7 @@ export function many(action, filter, words, done) {
     running?.abort();
     void done();
   };
-  if (!at("many").open) at("many").showModal();
+  open(at("many"));
   void count(action, filter);
 }
 
@@ -33,20 +33,20 @@ async function count(action, filter) {
   ask("Counting …", "", "Leave it", () => at("many").close());
   at("many-bar").removeAttribute("value");
   let matching = 0;
-  const end = await walk({ action, filter, preview: true }, (step) => {
+  const all = await walk({ action, filter, preview: true }, (step) => {
     matching += step.matching;
     put(at("many-said"), `Counting … ${jobsOf(matching)} so far.`);
   });
-  if (!end) return;
+  if (!all) return;
   at("many-bar").hidden = true;
-  if (matching === 0) return ask("None of them is left.", "", "Close", () => at("many").close());
+  if (matching === 0) return end("None of them is left.");
   ask(
     `${jobsOf(matching)} will be ${WORDS[action][1]}. What fails from now on is left alone.`,
     `${verb} ${jobsOf(matching)}`,
     "Leave it",
     () => at("many").close(),
   );
-  at("many-yes").onclick = () => void carryOut(action, filter, matching, end.upTo);
+  at("many-yes").onclick = () => void carryOut(action, filter, matching, all.upTo);
   at("many-yes").focus();
 }
 
@@ -59,7 +59,7 @@ async function carryOut(action, filter, matching, upTo) {
   let refused = 0;
   const say = () => `${number(done)} of ${number(matching)} ${past}${refused ? `, ${number(refused)} refused` : ""}`;
   ask(say(), "", "Stop", () => running?.abort());
-  const end = await walk({ action, filter, preview: false, upTo }, (step) => {
+  const last = await walk({ action, filter, preview: false, upTo }, (step) => {
     done += step.done;
     refused += step.refused;
     at("many-bar").max = Math.max(matching, done + refused);
@@ -69,8 +69,8 @@ async function carryOut(action, filter, matching, upTo) {
       if (at("many-refused").children.length < SHOWN) at("many-refused").append(make("li", { textContent: why }));
     }
   });
-  if (end === false) return; // the error is shown already
-  ask(end ? `${say()}.` : `Stopped: ${say()}. The others are as they were.`, "", "Close", () => at("many").close());
+  if (last === false) return; // the error is shown already
+  end(last ? `${say()}.` : `Stopped: ${say()}. The others are as they were.`);
 }
 
 /** Runs the steps to the end. Returns the last answer; null if it was stopped, false if a step failed. */
@@ -87,7 +87,7 @@ async function walk(wanted, onStep) {
       step = await change("/internal/failures/step", body, { within: 60_000 });
     } catch (error) {
       if (running !== mine) return false;
-      ask(`It could not go on: ${saidOf(error)}`, "", "Close", () => at("many").close());
+      end(`It could not go on: ${saidOf(error)}`);
       return false;
     }
     if (running !== mine) return false; // the dialog was closed, and asks about other jobs by now
@@ -105,6 +105,11 @@ function ask(said, yes, no, onNo) {
   put(at("many-yes"), yes);
   put(at("many-no"), no);
   at("many-no").onclick = onNo;
+}
+
+function end(said) {
+  ask(said, "", "Close", () => at("many").close());
+  at("many-no").focus();
 }
 
 /** A random id for a run. Made here, because browsers have no randomUUID without https, except on localhost. */

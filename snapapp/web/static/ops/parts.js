@@ -201,7 +201,7 @@ export function table(columns, empty) {
 /** Replaces the children that differ. Equal children stay the same elements, so that focus and selected text are
  *  kept. */
 export function renew(element, children) {
-  const focused = element.contains(document.activeElement) ? document.activeElement : null;
+  const focused = [document.activeElement, opener].find((each) => each && element.contains(each));
   const place = focused && focusable(element).indexOf(focused);
   children.forEach((child, at) => {
     const present = element.children[at];
@@ -209,7 +209,23 @@ export function renew(element, children) {
     else if (!present.isEqualNode(child)) present.replaceWith(child);
   });
   while (element.children.length > children.length) element.lastElementChild.remove();
-  if (focused && !focused.isConnected) (focusable(element)[place] ?? focusable(element).at(-1))?.focus({ preventScroll: true });
+  if (!focused || focused.isConnected) return;
+  const next = focusable(element)[place] ?? focusable(element).at(-1) ?? at("view");
+  if (focused === opener) opener = next;
+  else next?.focus({ preventScroll: true });
+}
+
+let opener = null; // what has opened the dialog that is shown, or what took its place in a list that was renewed
+
+/** Shows a dialog; when it closes the keyboard is back where it was. A browser gives it to no element that has gone. */
+export function open(dialog) {
+  if (dialog.open) return;
+  opener = document.activeElement;
+  dialog.addEventListener("close", () => {
+    opener?.focus({ preventScroll: true });
+    opener = null;
+  }, { once: true });
+  dialog.showModal();
 }
 
 /** Renews text that somebody may be reading: a fold stays as they left it, and selected text may be about to be
@@ -279,12 +295,13 @@ export function sure({ title, text, yes, danger = false, reason = false, act, do
       await done(answer);
     } catch (error) {
       put(at("sure-said"), mine === shown ? saidOf(error) : `${title}: ${saidOf(error)}`);
-      if (mine === shown && !at("sure").open) at("sure").showModal(); // whoever has left it believes that it is done
-    } finally {
-      if (mine === shown) at("sure-yes").disabled = false;
+      if (mine !== shown) return;
+      open(at("sure")); // whoever has left it believes that it is done
+      at("sure-yes").disabled = false;
+      at("sure-yes").focus();
     }
   };
-  at("sure").showModal();
+  open(at("sure"));
   at(reason ? "sure-reason" : "sure-yes").focus();
 }
 
