@@ -14,6 +14,7 @@ PIECE = 256 * 1024  # bytes handed on at once: each piece is written by a call i
 _FIELDS_MAX = 20
 _FIELD_MAX = 4096  # bytes of a form's other fields
 _NAME_MAX = 255  # characters
+_JOINERS = "\u200c\u200d"  # unseen, but Persian words and emoji of several parts are others without them
 
 
 class Incoming:
@@ -137,7 +138,8 @@ class _Form:
 def file_name(given: str) -> str | None:
     """A file's name as the client gave it, without a path, for people to read. It never becomes part of a key."""
     base_name = re.split(r"[/\\]", given)[-1]
-    printable = "".join(letter for letter in base_name if letter.isprintable()).strip(" .")
+    printable = "".join(letter for letter in base_name if letter.isprintable() or letter in _JOINERS)
+    printable = printable.strip(f" .{_JOINERS}")
     return printable[:_NAME_MAX].encode("utf-8", "ignore").decode() or None
 
 
