@@ -141,7 +141,7 @@ def repeated(examined: ExaminedDatabase) -> Iterator[Finding]:
             + (f"; mostly: {one_line(error)}" if error else ""),
             why="They run again by themselves, each time later; those that use up their attempts become dead letters.",
             do="What does it call: a receiver, a server, a disk? Is that up, and does it know us? When it is back, "
-            "nothing else need be done.",
+            "those that wait run by themselves; retry those that have become dead letters.",
             paste=f"snapapp jobs list --status {'RETRY_WAIT' if waiting else 'FAILED'} --kind={shlex.quote(kind)}",
             numbers={"kind": kind, "retried": retried, "completed": completed, "waiting": waiting, "job": job},
         )

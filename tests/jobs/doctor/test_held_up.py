@@ -125,6 +125,7 @@ def test_a_receiver_that_is_down_is_told_before_anything_is_given_up(url: str, d
         "SourceUnavailable: the receiver answered 503"
     )
     assert "Is that up" in found.do
+    assert found.do.endswith("those that wait run by themselves; retry those that have become dead letters.")
     assert found.paste == "snapapp jobs list --status RETRY_WAIT --kind=webhook"
     db.execute("DELETE FROM job_history WHERE kind = 'webhook'")
     assert ids(examine(url, "repeated")) == ["REPEATED"]
