@@ -1,11 +1,12 @@
 """The operator's page at /: what it says of moments, how one signs in, its keys, and how it looks."""
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Browser, Page, Route, expect
 
 from tests.factory import Db, scalar
 from tests.jobs.working import until
@@ -219,6 +220,37 @@ def test_the_keyboard_steps_plays_and_takes_an_interval_and_space_never_scrolls(
     expect(speed).not_to_be_focused()  # chosen with the mouse: all keys are the player's again
     page.keyboard.press("s")
     expect(moments(page)).to_have_count(3)
+
+
+@pytest.mark.at_length  # a name is filed at its own moment in every run, in test_marking
+def test_a_moment_of_the_last_frame_is_described_there_with_its_picture_and_without_a_question(
+    page: Page, brete: Path, db: Db
+) -> None:
+    """A browser draws no frame anew that it shows, so that the player stood at 0:03.00. The form of a moment whose
+    picture was not there yet went on saying so beside a card that had it."""
+    ready(page, brete)
+    go(page, 2.4)
+    page.locator("#seek").blur()
+    page.keyboard.press(" ")
+    until(lambda: page.evaluate("document.getElementById('film').ended"))
+    expect(page.locator("#now")).to_contain_text("0:02.96 /")
+    page.keyboard.press("s")
+    page.keyboard.press("Escape")
+    expect(moments(page).first.locator(".state")).to_have_text("1 frame + clip", timeout=PATIENCE)
+
+    def before(route: Route) -> None:
+        answer = route.fetch()
+        yet = answer.json() | {"status": "PENDING", "thumbnailPath": None, "posterPath": None}
+        route.fulfill(response=answer, json=yet)
+
+    page.route(re.compile(r"/v2/snaps/[\w-]+$"), before, times=1)
+    moments(page).first.locator(".snap").click()
+    moments(page).first.get_by_role("button", name="Describe", exact=True).click()
+    expect(page.locator("#describe-picture img")).to_be_visible()
+    expect(page.locator("#now")).to_contain_text("0:02.96 /")
+    page.get_by_label("Subject").fill("BR-1")
+    page.keyboard.press("Enter")
+    expect(page.locator("#mark-said")).to_have_text("Saved: BR-1 at 0:02.96.")
 
 
 @pytest.mark.parametrize("scheme", [pytest.param("light", marks=pytest.mark.at_length), "dark"])

@@ -416,6 +416,14 @@ async function showOthers(moment) {
   if (target === moment) put(at("describe-said"), t("Somebody else has described it meanwhile, as {name}. To replace that, save again.", { name: moment.snap.subject.id }));
 }
 
+/** Shows the picture that has been made since the form of a snap was opened. */
+export function learnPicture({ snapId, thumbnailPath, posterPath }) {
+  const isMissing = target?.snap?.snapId === snapId && !at("describe-picture").querySelector("canvas, img");
+  if (!isMissing || !(thumbnailPath ?? posterPath)) return;
+  target.snap = { ...target.snap, thumbnailPath, posterPath };
+  at("describe-picture").replaceChildren(pictureOf(target));
+}
+
 /** Whether the form describes this moment. */
 export const isShown = (moment) => target === moment;
 

@@ -1,7 +1,7 @@
 // The moments of the video in the player: a list, newest first, and the timeline. Each shows its state and its actions.
 
 import { arrange, at, client, isAgreed, local, make, pause, put } from "/static/parts/page.js";
-import { describe, describeSnap, forgetTarget, isShown, learnName, loseTarget, unsaved } from "/static/home/marking.js";
+import { describe, describeSnap, forgetTarget, isShown, learnName, learnPicture, loseTarget, unsaved } from "/static/home/marking.js";
 import { isNamed, momentOf, nameOf, stateOf } from "/static/parts/moment.js";
 import { player } from "/static/home/player.js";
 import { isFiled, submit, unanswered } from "/static/home/sending.js";
@@ -105,6 +105,7 @@ function learn(snap) {
     const was = before.status !== "PENDING" && snap.status === "PENDING" && !known.isRetried;
     if (was) return; // an old answer that came after a newer one
     known.snap = { ...snap, job: snap.job ?? before.job };
+    learnPicture(snap);
     noteMove(before, known.snap);
     known.isRetried = false;
   } else {
@@ -338,6 +339,7 @@ async function describeEntry(entry) {
     return at("fields").querySelector("input").focus();
   }
   await describeSnap(snapOf(entry));
+  learnPicture(snapOf(entry)); // which may have been made before the form was open
 }
 
 /** Opens the form of the newest moment that is not described yet. */

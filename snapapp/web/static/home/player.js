@@ -203,7 +203,7 @@ function goTo(seconds) {
   const last = player.length ? Math.max(0, player.length - 0.5 / player.rate) : Infinity;
   const target = Math.max(0, Math.min(seconds, last));
   if (!isStill) {
-    exact = null;
+    if (!isShown(target)) exact = null; // within a frame a browser may draw nothing anew
     if (film.readyState) film.currentTime = target;
     else position = target;
     return tell();
@@ -213,6 +213,8 @@ function goTo(seconds) {
   wantedStill = setTimeout(showStill, 200); // while a key is held only the last still is loaded
   tell();
 }
+
+const isShown = (seconds) => exact !== null && film.paused && seconds >= exact && seconds < exact + 1 / player.rate;
 
 function showStill() {
   still.src = `/v2/videos/${video.videoId}/frame?at=${position}`;
@@ -242,7 +244,7 @@ function step(frames) {
 }
 
 function jump(seconds) {
-  goTo(player.seconds + seconds);
+  goTo((isStill ? position : film.currentTime) + seconds); // a frame may last longer than a jump
 }
 
 function toggle() {
