@@ -1,5 +1,6 @@
 """The page at /snaps in a browser: without scripts, on a phone, and with what a script adds to it."""
 
+import json
 import re
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -84,7 +85,12 @@ def test_on_a_phone_the_first_screen_shows_moments_and_not_the_filters(browser: 
         page.locator("summary").tap()
         expect(page.get_by_role("searchbox", name="Marcado por")).to_have_value("ana")
         assert violations(page) == []
-    assert complaints == []
+        edges = [page.locator(each).first.bounding_box() for each in (".in-force li", ".filters input[name=q]")]
+        assert edges[0] and edges[1] and edges[0]["x"] == edges[1]["x"], edges
+        page.goto(f"{full.home}snaps/00000000-0000-4000-8000-000000000000")
+        expect(page.locator("#lost")).not_to_be_empty()
+        expect(page).to_have_title("Momento · snapapp")
+    assert [said for said in complaints if "404" not in said] == []
 
 
 @at_length
@@ -103,6 +109,15 @@ def test_a_script_says_where_a_day_begins_and_keeps_what_was_chosen(browser: Bro
         expect(page.locator(".pair h2")).to_have_text([f"BR-{gallery.AT_ONCE}", "BR-0"])
         page.go_back()
         expect(page.get_by_label("Compare BR-0, 0:01.00")).to_be_checked()
+        page.get_by_label("Compare BR-0, 0:01.00").uncheck()
+        kept = page.evaluate("sessionStorage.getItem('chosen')")
+        page.get_by_role("button", name="None of them").click()
+        # as on the way back, when the browser has kept the page as it was, and on another one was chosen
+        page.evaluate("sessionStorage.setItem('chosen', arguments[0])".replace("arguments[0]", json.dumps(kept)))
+        page.evaluate("dispatchEvent(new PageTransitionEvent('pageshow', {persisted: true}))")
+        expect(page.locator("#chosen-said")).to_contain_text(f"BR-{gallery.AT_ONCE} is chosen")
+        page.get_by_label("Compare BR-0, 0:01.00").check()
+        expect(page.get_by_role("link", name="Side by side")).to_be_visible()
         page.get_by_role("button", name="None of them").click()
         expect(page.locator("#chosen")).to_be_hidden()
     assert complaints == []

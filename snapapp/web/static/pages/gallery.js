@@ -20,27 +20,32 @@ at("filters").addEventListener("formdata", ({ formData }) => {
 
 const boxes = document.querySelectorAll("input[data-id]");
 const { tenant } = document.querySelector("main").dataset; // a choice made for another tenant is not shown
-const kept = JSON.parse(tab.get(KEPT) ?? "{}");
-let chosen = kept.tenant === tenant ? kept.moments : []; // {id, name} of at most two, in the order of choosing
+
+/** {id, name} of at most two, in the order of choosing. Read each time: on the way back to this page, which the browser
+ *  may have kept as it was, another may have been chosen. */
+function chosen() {
+  const kept = JSON.parse(tab.get(KEPT) ?? "{}");
+  return kept.tenant === tenant ? kept.moments : [];
+}
 
 function choose(wanted) {
-  chosen = wanted.slice(-2);
-  tab.set(KEPT, JSON.stringify({ tenant, moments: chosen }));
+  tab.set(KEPT, JSON.stringify({ tenant, moments: wanted.slice(-2) }));
   show();
 }
 
 function show() {
-  for (const box of boxes) box.checked = chosen.some(({ id }) => id === box.dataset.id);
-  const names = chosen.map(({ name }) => name);
-  at("chosen").hidden = !chosen.length;
-  at("compare").hidden = chosen.length < 2;
-  put(at("chosen-said"), chosen.length === 1 ? t("{name} is chosen. Choose another one to compare it with.", { name: names[0] }) : names.map(isolated).join(" · "));
-  if (chosen.length === 2) at("compare").href = `/snaps/compare?${new URLSearchParams({ a: chosen[0].id, b: chosen[1].id })}`;
+  const moments = chosen();
+  for (const box of boxes) box.checked = moments.some(({ id }) => id === box.dataset.id);
+  const names = moments.map(({ name }) => name);
+  at("chosen").hidden = !moments.length;
+  at("compare").hidden = moments.length < 2;
+  put(at("chosen-said"), moments.length === 1 ? t("{name} is chosen. Choose another one to compare it with.", { name: names[0] }) : names.map(isolated).join(" · "));
+  if (moments.length === 2) at("compare").href = `/snaps/compare?${new URLSearchParams({ a: moments[0].id, b: moments[1].id })}`;
 }
 
 for (const box of boxes) {
   box.addEventListener("change", () => {
-    const others = chosen.filter(({ id }) => id !== box.dataset.id);
+    const others = chosen().filter(({ id }) => id !== box.dataset.id);
     choose(box.checked ? [...others, { id: box.dataset.id, name: box.dataset.name }] : others);
   });
 }

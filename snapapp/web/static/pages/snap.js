@@ -12,6 +12,7 @@ const { ask, change, send } = client();
 const id = location.pathname.split("/").pop();
 const api = `/v2/snaps/${id}`;
 
+document.title = `${t("Moment")} · snapapp`; // until its name is known
 let shown = null;
 let tag = ""; // the ETag of the version that is shown
 let drawn = ""; // the answer that the page shows
