@@ -115,6 +115,7 @@ def test_a_mark_whose_answer_was_lost_is_not_filed_again(page: Page, brete: Path
     page.evaluate("dispatchEvent(new Event('online'))")
     expect(waiting(page)).to_have_count(0)
     expect(moments(page)).to_have_count(1)
+    expect(page.locator("#mark-said")).to_have_text("")  # no longer that it is kept
     assert len(filed(db)) == 1
 
 

@@ -79,6 +79,8 @@ const onTheirWay = new Map(); // key -> a mark that this page sends or keeps, wi
 
 export const unanswered = () => [...onTheirWay.values()].filter(({ removed }) => !removed);
 
+let saidKept = ""; // that a moment waits, as it was said last
+
 async function fail(marked, error) {
   marked.error = error.message;
   marked.waits = !(await waiting.isRefused(error));
@@ -88,7 +90,7 @@ async function fail(marked, error) {
   else waiting.refuse(marked.key, error.message);
   const said = { at: clock(marked.seconds), reason: told(error.message) };
   if (error.status === 401) tell(t("The moment at {at} is kept here until you have signed in again, at the top of this page.", said));
-  else if (marked.waits) tell(t("The moment at {at} is kept here until the line is back.", said));
+  else if (marked.waits) tell((saidKept = t("The moment at {at} is kept here until the line is back.", said)));
   else tell(t("The moment at {at} was not marked: {reason}", said));
 }
 
@@ -97,6 +99,7 @@ export async function sendWaiting({ key, keptAt, wanted, seconds, videoId }) {
   const fresh = () => ({ key, keptAt, wanted, seconds, video: { videoId }, picture: null, typed: new Map(), snap: null, removed: false });
   const marked = onTheirWay.get(key) ?? fresh();
   await submit(marked);
+  if (!waiting.isAnyWaiting() && at("mark-said").textContent === saidKept) tell("");
   return !marked.waits || marked.isAlone;
 }
 
