@@ -122,7 +122,7 @@ def test_a_page_keeps_what_was_asked_for(client: TestClient) -> None:
         mark(client, nickname="Ana & Rui")
     mark(client, nickname="Eva")
     page = client.get("/snaps", params={"nickname": "ana & rui"}).text
-    assert 'name="nickname" type="search" maxlength="120" value="ana &amp; rui"' in page
+    assert 'name="nickname" type="search" dir="auto" maxlength="120" value="ana &amp; rui"' in page
     older = link(page, "next")
     assert older == f"/snaps?nickname=ana+%26+rui&offset={gallery.AT_ONCE}"
     assert len(found(client, older)) == 1

@@ -244,8 +244,8 @@ DEFECTS: dict[str, Mutant] = {
         ),
         (
             _WORKER,
-            "            if self._started:\n                self._stop(",
-            "            if True:\n                self._stop(",
+            "            elif self._started:\n                self._stop(",
+            "            elif True:\n                self._stop(",
         ),
     ),
     "a-state-more": defect(
