@@ -10,6 +10,11 @@ def relabel(db: Db) -> bool:
     return bool(run(db, "SELECT job_relabel()", {})[0][0])
 
 
+def exist(db: Db) -> bool:
+    """Is there a limit or a fair queue, or a job that is still labelled by an old one?"""
+    return bool(run(db, "SELECT job_has_rules()", {})[0][0])
+
+
 def forget(db: Db) -> None:
     """Deletes the token buckets that are full: a missing row means a full bucket."""
     run(db, "DELETE FROM job_limit_key WHERE full_at < now() - interval '1 hour' RETURNING key", {})

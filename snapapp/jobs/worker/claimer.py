@@ -82,7 +82,8 @@ class Claimer:
         # jobs in the way of others, whose rows were locked -> when they are tried again
         self._locked: dict[int, float] = {}
         self.is_paused = False  # True: claim nothing; set when the worker stops
-        self.has_rules = False  # limits or fair queues exist; set by the beat, and by the listener when they change
+        # limits or fair queues exist; set by the beat, by the listener when they change, and here once it has looked
+        self.has_rules = False
         self.rules_change = False  # waiting jobs need new labels; set by the same, cleared here
         self.suspects_wait = False  # a suspect waits for a worker to run it alone; set by the beat, cleared here
 
@@ -303,6 +304,8 @@ class Claimer:
             with self._database.connection() as db:
                 if limits.relabel(db):
                     self.rules_change = True
+                else:  # else a worker would look for limits in vain until its next beat, as after each start
+                    self.has_rules = limits.exist(db)
         except psycopg.Error as error:
             if is_away(error):
                 self.rules_change = True

@@ -137,3 +137,19 @@ def test_news_that_come_while_a_claim_looks_for_them_are_kept(
         claimer._relabel()
         claimer.close()
     assert (claimer.rules_change, claimer.suspects_wait) == (True, True)
+
+
+def test_whether_there_are_limits_is_known_once_a_change_of_them_was_looked_at(
+    url: str, db: Db, registry: Registry
+) -> None:
+    """The listener says at its start that limits may have changed: each claim looked for some until the next beat."""
+    with closing(Runtime(quick_settings(url), registry=registry, events=Events())) as runtime:
+        claimer = runtime.worker()._claimer
+        seen = []
+        for sql in ("SELECT", "INSERT INTO job_limit VALUES ('queue:test', 1)", "DELETE FROM job_limit"):
+            db.execute(sql)
+            claimer.has_rules = claimer.rules_change = True  # as the listener says
+            claimer.tick()
+            seen.append(claimer.has_rules)
+        claimer.close()
+    assert seen == [False, True, False]
