@@ -20,6 +20,7 @@ from snapapp.postgres import account, binaries, cluster, locks, postmaster, serv
 from snapapp.postgres import start as start_server
 from snapapp.postgres.home import Home
 from snapapp.postgres.migrate import migrate
+from tests import small_disk
 from tests.jobs.working import until
 from tests.postgres.clusters import BRIEFLY, ENVIRONMENT, Adopter, ask, is_stopped, needs_root
 
@@ -254,29 +255,8 @@ def test_an_interrupted_initdb_is_redone_and_nothing_else_touched(
 
 
 def test_a_full_disk_is_named(tmp_path: Path) -> None:
-    script = 'mount -t tmpfs -o size=8m none "$1" && exec "$2" -c "$3" "$1"'
     attempt = "import sys, pathlib, snapapp.postgres as p; p.start(pathlib.Path(sys.argv[1]), create=True)"
-    result = subprocess.run(
-        [
-            "unshare",
-            "--user",
-            "--map-root-user",
-            "--mount",
-            "sh",
-            "-c",
-            script,
-            "sh",
-            tmp_path,
-            sys.executable,
-            attempt,
-        ],
-        env=ENVIRONMENT,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    if "unshare:" in result.stderr or "mount:" in result.stderr:
-        pytest.skip(f"no disk of our own to fill: {result.stderr.strip()}")
+    result = small_disk.run(attempt, tmp_path, "8m", ENVIRONMENT)
     assert "PostgresError: PostgreSQL's files cannot be made" in result.stderr
     assert "is nearly full: 7 MB left" in result.stderr or "No space left on device" in result.stderr
 

@@ -11,7 +11,7 @@ import pytest
 
 from snapapp.jobs.os import state_file
 from snapapp.jobs.os.state_file import MOST_SLOTS, Reason, StateFile
-from tests import ROOT
+from tests import small_disk
 
 
 @pytest.fixture
@@ -90,12 +90,7 @@ print(sorted(path.name for path in Path(tempfile.tempdir).iterdir()) == ["full",
 
 def test_a_full_disk_is_an_error_and_kills_nobody(tmp_path: Path) -> None:
     """Each write to the mapped file was a SIGBUS: the whole application died without a word, and a supervisor too."""
-    script = 'mount -t tmpfs -o size=64k none "$1" && exec "$2" -c "$3" "$1"'
-    apart = ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c", script, "sh"]
-    argv = [*apart, str(tmp_path), sys.executable, _ON_A_FULL_DISK]
-    result = subprocess.run(argv, capture_output=True, text=True, check=False, cwd=ROOT)
-    if "unshare:" in result.stderr or "mount:" in result.stderr:
-        pytest.skip(f"no disk of our own to fill: {result.stderr.strip()}")
+    result = small_disk.run(_ON_A_FULL_DISK, tmp_path, "64k")
     assert (result.returncode, result.stdout.splitlines()) == (0, ["No space left on device True"] * 2 + ["True"])
 
 
