@@ -330,11 +330,12 @@ function drop(marked) {
   paint();
 }
 
-/** Moves the player to an entry's moment and opens its form. */
+/** Moves the player to an entry's moment and opens its form; nothing is asked of the server if it is open, because
+ *  somebody may type into it until the answer comes. */
 async function describeEntry(entry) {
   player.pause();
   player.goTo(secondsOf(entry));
-  if (entry.marked && (!snapOf(entry) || unsaved(entry.marked))) {
+  if (entry.marked && (!snapOf(entry) || unsaved(entry.marked) || isShown(entry.marked))) {
     describe(entry.marked);
     return at("fields").querySelector("input").focus();
   }
