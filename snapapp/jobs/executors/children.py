@@ -20,7 +20,7 @@ from snapapp.jobs.executors.process_group import MB, Group, Watch, close_pipes, 
 from snapapp.jobs.executors.reaper import Guard
 from snapapp.jobs.executors.runners import GroupRunner
 from snapapp.jobs.model import JSON_CAP, Buried, Failure, Job, Outcome, Stopped, Succeeded
-from snapapp.jobs.os import environment
+from snapapp.jobs.os import environment, forks
 from snapapp.jobs.registry import Processor
 from snapapp.jobs.settings import JobsSettings
 
@@ -265,7 +265,8 @@ class _Pipes:
 
     def close(self) -> None:
         self._selector.close()
-        for pipe in (self._requests, self._answers, self._stacks):
+        forks.close_end(self._requests)
+        for pipe in (self._answers, self._stacks):
             os.close(pipe)
         assert self._group.process.stdout
         self._group.process.stdout.close()
@@ -304,7 +305,9 @@ def _pipe(ours: ExitStack, theirs: ExitStack, *, out: bool) -> tuple[int, int]:
     """A pipe as (our end, the child's end), each closed by its stack. `out`: we write and the child reads."""
     reading, writing = os.pipe()
     near, far = (writing, reading) if out else (reading, writing)
-    ours.callback(os.close, near)
+    if out:
+        forks.keep_end(near)
+    ours.callback(forks.close_end if out else os.close, near)
     theirs.callback(os.close, far)
     return near, far
 

@@ -6,9 +6,12 @@ writes the groups into a shared file, because waking the shell for each group to
 """
 
 import mmap
+import os
 import subprocess
 import tempfile
 from threading import Lock
+
+from snapapp.jobs.os import forks
 
 _LINE = 12  # bytes: a number and a line feed
 _BLANK = b" " * (_LINE - 1) + b"\n"
@@ -67,19 +70,25 @@ class Guard:
 
     def _start(self) -> None:
         self._file.seek(0)  # the shell inherits our position in the file
-        self._shell = subprocess.Popen(
-            ["/bin/sh", "-c", _SCRIPT],
-            stdin=subprocess.PIPE,
-            stdout=self._file,  # the shell reads from it: dash cannot use descriptors above 9
-            stderr=subprocess.DEVNULL,
-            cwd="/",
-            env={},
-            start_new_session=True,  # so that Ctrl-C does not reach it
-            bufsize=0,
-        )
+        reading, self._our_end = os.pipe()
+        forks.keep_end(self._our_end)
+        try:
+            self._shell = subprocess.Popen(
+                ["/bin/sh", "-c", _SCRIPT],
+                stdin=reading,
+                stdout=self._file,  # the shell reads from it: dash cannot use descriptors above 9
+                stderr=subprocess.DEVNULL,
+                cwd="/",
+                env={},
+                start_new_session=True,  # so that Ctrl-C does not reach it
+            )
+        except BaseException:
+            forks.close_end(self._our_end)
+            raise
+        finally:
+            os.close(reading)
 
     def _end_shell(self) -> None:
         assert self._shell
-        assert self._shell.stdin
-        self._shell.stdin.close()
+        forks.close_end(self._our_end)
         self._shell.wait()

@@ -1,9 +1,36 @@
-"""A process that a job forks with os.fork(): it is the job's own, and no copy of the worker."""
+"""Processes that a job or the application forks with os.fork(), as multiprocessing does: they are no copies of the
+worker."""
 
 import os
 import sys
 import traceback
 from contextlib import suppress
+
+_our_ends: set[int] = set()  # of pipes that tell another process, by their end, that this one has ended or wants it to
+
+
+def keep_end(pipe: int) -> None:
+    """Keeps this end of a pipe from processes that are forked while it is open: as long as one of them held it, too,
+    the other process would read no end."""
+    _our_ends.add(pipe)
+
+
+def close_end(pipe: int) -> None:
+    _our_ends.discard(pipe)  # first, because another file may get its number
+    os.close(pipe)
+
+
+def _let_go_of_ends() -> None:
+    """In a process that was just forked. The numbers stay taken: an object that was forked as well may close them."""
+    if _our_ends:
+        nothing = os.open(os.devnull, os.O_RDWR)
+        for pipe in _our_ends:
+            os.dup2(nothing, pipe, inheritable=False)
+        os.close(nothing)
+        _our_ends.clear()
+
+
+os.register_at_fork(after_in_child=_let_go_of_ends)
 
 
 def end_if_forked(process: int, error: BaseException | None = None) -> None:

@@ -6,6 +6,9 @@ import os
 import signal
 import subprocess
 import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
 
@@ -242,6 +245,45 @@ def test_a_guard_forgets_what_has_ended() -> None:
         for sleeper in (kept, forgotten):
             sleeper.kill()
             sleeper.wait()
+
+
+@contextmanager
+def forked() -> Iterator[None]:
+    """While a process lives on that the application has forked, as multiprocessing does."""
+    pid = os.fork()
+    if pid == 0:
+        signal.alarm(60)  # which ends it, also where the tests are killed
+        while True:
+            signal.pause()
+    try:
+        yield
+    finally:
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+
+
+def test_a_guard_notices_our_end_although_a_process_that_was_forked_from_us_lives_on() -> None:
+    """A stop waited for that process, and after a kill of the worker its groups lived as long as that process."""
+    guard = Guard()
+    with subprocess.Popen(["sleep", "600"], start_new_session=True) as sleeper:
+        try:
+            guard.watch(sleeper.pid)
+            with forked():
+                threading.Thread(target=guard.stop, daemon=True).start()
+                assert sleeper.wait(timeout=10) == -signal.SIGKILL
+        finally:
+            sleeper.kill()
+
+
+def test_a_child_runs_its_stop_hooks_although_a_process_that_was_forked_from_us_lives_on(tmp_path: Path) -> None:
+    said, guard = tmp_path / "said", Guard()
+    settings = quick_settings("postgresql:///none", child_environment={"SAID": str(said)})
+    child = children.Child(("tests.jobs.kinds.embedded",), settings, guard, Within())
+    child.warm_up()
+    with forked():
+        child.close()
+    guard.stop()
+    assert [line.split()[1] for line in said.read_text().splitlines()] == ["start", "stop"]
 
 
 def test_no_child_starts_while_the_worker_stops(url: str, db: Db) -> None:
