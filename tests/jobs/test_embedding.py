@@ -238,6 +238,32 @@ def test_hooks_run_in_order_and_are_undone_in_the_other(url: str, db: Db) -> Non
     assert done == ["open one", "open two", "close two", "close one"]
 
 
+@pytest.mark.parametrize("missing", ["slot-1", "APScheduler"])
+@pytest.mark.usefixtures("nothing_declared")
+def test_a_worker_whose_threads_cannot_all_be_started_leaves_none_behind(
+    url: str, monkeypatch: pytest.MonkeyPatch, missing: str
+) -> None:
+    """As in a container with a limit of processes: whoever tries again would leave more of them at each try."""
+    start, before, closed = threading.Thread.start, threading.active_count(), threading.Event()
+    process_hooks.on_stop(closed.set)
+
+    def refuse(thread: threading.Thread) -> None:
+        if thread.name == missing:
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    registry = Registry()
+    registry.add(Processor("any", print))
+    worker = Worker(url, registry=registry, concurrency=2)
+    with pytest.raises(RuntimeError, match="can't start new thread"), worker:
+        pytest.fail("it started")
+    until(lambda: threading.active_count() == before)
+    assert closed.is_set()
+    with pytest.raises(CannotStart, match="make a new Worker"):
+        worker.start()
+
+
 class Pool:
     def __init__(self, number: int, done: list[str]) -> None:
         self.number = number

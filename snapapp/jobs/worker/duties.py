@@ -126,7 +126,8 @@ class Duties:
 
     def stop(self) -> None:
         if self._scheduler.running:
-            self._scheduler.shutdown(wait=False)  # a duty may hang on a database that is away
+            with suppress(RuntimeError):  # it runs without a thread where none could be started, and joins that last
+                self._scheduler.shutdown(wait=False)  # a duty may hang on a database that is away
 
     def _move(self, name: str, seconds: float) -> None:
         with suppress(JobLookupError):  # the worker was never started, or has stopped

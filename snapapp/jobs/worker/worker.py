@@ -10,6 +10,7 @@ import os
 import signal
 import threading
 from collections.abc import Mapping
+from contextlib import suppress
 from datetime import timedelta
 from math import isfinite
 from time import monotonic
@@ -100,6 +101,9 @@ class Worker:
             self._is_starting = True
             try:
                 self._start()
+            except BaseException:  # perhaps no thread can be started: what was started is stopped again
+                self._stop_asked = timedelta(0), "could not start"
+                raise
             finally:
                 self._is_starting = False
                 asked, self._stop_asked = self._stop_asked, None
@@ -184,8 +188,9 @@ class Worker:
         self._executors.stop()
         self._parts.connections.close()
         leaving = threading.Thread(target=self._leave, args=[reason], name="leave", daemon=True)
-        leaving.start()
-        leaving.join(_LAST_MOMENTS)  # the database may be away
+        with suppress(RuntimeError):  # no thread can be started: the roster's row then expires
+            leaving.start()
+            leaving.join(_LAST_MOMENTS)  # the database may be away
         process_hooks.stop(self._parts.complain)
         self.events.emit(events.WORKER_CLOSED, worker_id=self.id, reason=reason)
 
