@@ -22,6 +22,7 @@ from psycopg.pq import Conninfo, Format, TransactionStatus
 from psycopg.rows import TupleRow, tuple_row
 
 from snapapp.jobs.errors import JobsError
+from snapapp.jobs.os.waiting import readable
 
 if TYPE_CHECKING:  # a caller that passes one of these has imported SQLAlchemy; a worker without hooks never does
     import sqlalchemy
@@ -317,29 +318,37 @@ def cut(connection: Connection[Any]) -> None:
 
 
 class Database:
-    """A connection that is opened on first use, closed when it fails, and opened again on the next use. After `close`
-    it stays closed, also for a thread that is just opening it."""
+    """A connection that is opened on first use, closed when it fails, and opened again on the next use. It is also
+    opened again if the server or a proxy has hung up since the last use. After `close` it stays closed, also for a
+    thread that is just opening it."""
 
     def __init__(self, connect: Callable[[], Connection[Row]]) -> None:
         self._connect = connect
         self._connection: Connection[Row] | None = None
         self._opening = threading.Lock()
+        self._users = 0  # under the lock
         self._is_closed = False
 
     @contextmanager
     def connection(self) -> Iterator[Connection[Row]]:
         with self._opening:  # two duties may come at once, and must share one connection
+            if self._users == 0 and self._connection and _has_news(self._connection):
+                self.reset()
             connection = self._connection
             if (connection is None or connection.closed) and not self._is_closed:
                 connection = self._connection = self._connect()
             if connection is None or self._is_closed:  # `close` may have been called while we connected
                 self.reset()
                 raise psycopg.InterfaceError("its owner has closed this connection for good")
+            self._users += 1
         try:
             yield connection
         except _OF_THE_SERVER:  # also a server that became a standby: another server takes writes now
             self.reset()
             raise
+        finally:
+            with self._opening:
+                self._users -= 1
 
     def close(self) -> None:
         self._is_closed = True
@@ -350,6 +359,11 @@ class Database:
         if connection is not None:
             with suppress(Exception):
                 connection.close()
+
+
+def _has_news(connection: Connection[Any]) -> bool:
+    """Can something be read while no statement runs? Nearly always that is the end of the connection."""
+    return not connection.closed and bool(readable(connection.fileno(), within=0))
 
 
 def together(db: Db) -> AbstractContextManager[object]:

@@ -19,12 +19,13 @@ from psycopg.pq import DiagnosticField
 from snapapp.backup import reading
 from snapapp.jobs import cli, migrations
 from snapapp.jobs.doctor.examination import consulting
+from snapapp.jobs.os.waiting import readable
 from snapapp.jobs.process.runtime import Runtime
 from snapapp.jobs.registry import Registry
 from snapapp.jobs.rows.database import Database, Row, connect, is_away, run_prepared, sqlalchemy_url
 from snapapp.postgres.connections import transaction, web_engine
 from snapapp.settings.table import Settings
-from tests.factory import Db, at_once, claim, make_job, running_job
+from tests.factory import Db, at_once, claim, make_job, running_job, scalar
 from tests.jobs.working import quick_settings
 
 
@@ -51,6 +52,29 @@ def test_a_line_that_two_threads_open_at_once_has_one_connection(url: str) -> No
     with pytest.raises(psycopg.InterfaceError, match="for good"):
         use()
     assert all(connection.closed for connection in opened)
+
+
+@pytest.mark.direct
+def test_a_line_that_was_cut_while_nobody_used_it_is_opened_again(url: str, db: Db) -> None:
+    """As by a proxy between two beats: each beat failed first, and no lost job was recovered in the time after it."""
+    database = Database(lambda: connect(url, name="test"))
+    with database.connection() as ours:
+        before = ours.info.backend_pid
+    db.execute("SELECT pg_terminate_backend(%s, 10000)", [before])
+    with database.connection() as ours:
+        assert scalar(ours, "SELECT pg_backend_pid()") != before
+    database.close()
+
+
+def test_a_line_with_an_answer_for_another_thread_is_left_alone(url: str) -> None:
+    database = Database(lambda: connect(url, name="test"))
+    with database.connection() as ours:
+        ours.pgconn.send_query(b"SELECT 1")
+        assert readable(ours.fileno(), within=10)
+        with database.connection() as theirs:
+            assert theirs is ours
+        assert not ours.closed
+    database.close()
 
 
 @pytest.mark.parametrize(

@@ -223,9 +223,11 @@ def test_words_that_cannot_be_written_are_the_workers_trouble_and_come_later(
         job_id = enqueue(db, "chatty")
         assert job_id
         until(lambda: db.execute("SELECT FROM job_log").fetchall())
-        writers = "application_name = 'snapapp notes' AND datname = current_database()"
-        db.execute(f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE {writers}")
-        gate.open.set()
+        with db.transaction():
+            db.execute("LOCK TABLE job_log IN EXCLUSIVE MODE")
+            gate.open.set()
+            waiting = "NOT granted AND relation = 'job_log'::regclass"
+            until(lambda: db.execute(f"SELECT pg_terminate_backend(pid) FROM pg_locks WHERE {waiting}").fetchall())
         assert until_status(db, job_id, "COMPLETED").errors == []
         until(lambda: db.execute("SELECT message FROM job_log ORDER BY id").fetchall() == [("before",), ("after",)])
         until(lambda: "write notes" in [event.facts["doing"] for event in heard.all("worker.error")])
