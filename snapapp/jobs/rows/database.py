@@ -17,8 +17,8 @@ import psycopg
 from psycopg import Connection, errors
 from psycopg.abc import Buffer
 from psycopg.adapt import Loader
-from psycopg.conninfo import conninfo_to_dict
-from psycopg.pq import Conninfo, Format, TransactionStatus
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+from psycopg.pq import Conninfo, Format, PGconn, TransactionStatus
 from psycopg.rows import TupleRow, tuple_row
 
 from snapapp.jobs.errors import JobsError
@@ -143,7 +143,8 @@ def open_connection(
     for its next client. Where a pooler refuses startup parameters, it connects without them: nothing relies on them
     but where the role or the database has strange ones. Options in the URL come after ours, so they win."""
     arguments |= ENCODING
-    caller_options = options or conninfo_to_dict(conninfo).get("options") or _options_of_the_environment()
+    caller = conninfo_to_dict(conninfo) | arguments
+    caller_options = options or caller.get("options") or _options_from_elsewhere(caller.get("service"))
     our_options = [f"-c {name}={value}" for name, value in {**_ALWAYS, **settings}.items()]
     try:
         return psycopg.connect(conninfo, options=" ".join([*our_options, str(caller_options)]), **arguments)
@@ -169,9 +170,15 @@ def leave_read_only_server(context: Any) -> None:
         context.is_disconnect = True
 
 
-def _options_of_the_environment() -> str:
-    """PGOPTIONS: libpq ignores it when `options` is passed, so we pass it on."""
-    return next((each.val or b"" for each in Conninfo.get_defaults() if each.keyword == b"options"), b"").decode()
+def _options_from_elsewhere(service: str | None) -> str:
+    """Those of a service file, else PGOPTIONS: libpq ignores them when `options` is passed, so we pass them on."""
+    found = Conninfo.get_defaults()  # with those of PGSERVICE
+    if service:
+        # libpq reads the file of a named service only when it connects; this address it gives up at once
+        attempt = PGconn.connect_start(make_conninfo(service=service, host=os.devnull).encode())
+        found = attempt.info
+        attempt.finish()
+    return next((each.val or b"" for each in found if each.keyword == b"options"), b"").decode()
 
 
 def run(db: Db, sql: str, parameters: Mapping[str, Any]) -> Rows:

@@ -7,6 +7,7 @@ from argparse import Namespace
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
 from datetime import timedelta
+from pathlib import Path
 from typing import Any, cast
 
 import psycopg
@@ -195,6 +196,22 @@ def test_options_that_somebody_gives_hold(url: str, where: str, monkeypatch: pyt
     with closing(connect(given, name="test")) as db:
         told = "SELECT current_setting('search_path'), current_setting('lock_timeout'), current_setting('timezone')"
         assert db.execute(told).fetchone() == ("theirs", "7s", "UTC")
+
+
+@pytest.mark.direct
+@pytest.mark.parametrize("where", ["url", "environment"])
+def test_options_of_a_service_file_hold(url: str, where: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """There a search_path was ignored, and no worker found the tables of a schema of their own."""
+    file = tmp_path / "services"
+    told = "".join(f"{name}={value}\n" for name, value in conninfo_to_dict(url).items())
+    file.write_text(f"[ours]\n{told}options=-c search_path=theirs\n")
+    monkeypatch.setenv("PGSERVICEFILE", str(file))
+    if where == "environment":
+        monkeypatch.setenv("PGSERVICE", "ours")
+    given = "postgresql://" if where == "environment" else "postgresql://?service=ours"
+    with closing(connect(given, name="test")) as db, web_engine(given, Settings()) as engine, engine.connect() as web:
+        assert scalar(db, "SHOW search_path") == "theirs"
+        assert web.exec_driver_sql("SHOW search_path").scalar() == "theirs"
 
 
 @pytest.mark.direct
