@@ -169,12 +169,13 @@ def set_probe(db: Session, tenant: str, video_id: UUID, probe: Mapping[str, Any]
 
 
 def page(db: Session, tenant: str, window: Window = FIRST, *, q: str | None = None) -> Page[Video]:
-    """A page of videos, of those whose file name or URL holds `q` in any case, however accents are composed: file names
-    of a Mac may have them as characters of their own. No index serves `q`: where few videos match, all of the tenant's
-    are read."""
+    """A page of videos, of those whose file name or URL holds `q` in any case, however the accents of the file name are
+    composed: those of a Mac may be characters of their own. A URL may have 4,000 of these, and PostgreSQL would put
+    them in order in the square of their number. No index serves `q`: where few videos match, all of the tenant's are
+    read."""
     videos = select(Video).where(Video.tenant == tenant)
     if q:
-        name = func.normalize(func.coalesce(Video.file_name, Video.url), type_=Text)
+        name = func.coalesce(func.normalize(Video.file_name, type_=Text), Video.url)
         videos = videos.where(name.icontains(composed(q), autoescape=True))
     cut = _ORDER.cut(videos, window)
     return _ORDER.page(db.scalars(cut).all(), window)
