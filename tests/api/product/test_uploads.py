@@ -203,10 +203,6 @@ MALFORMED = [
     ),
     (
         "multipart/form-data; boundary=b",
-        b'--b\r\nContent-Disposition: form-data; name="a"\r\n\r\nx\r\n' * 30 + b"--b--\r\n",
-    ),
-    (
-        "multipart/form-data; boundary=b",
         (b'--b\r\nContent-Disposition: form-data; name="f"; filename="a"\r\n\r\n' + FILM + b"\r\n") * 2 + b"--b--\r\n",
     ),
     *(
@@ -235,6 +231,13 @@ def test_a_form_that_makes_no_sense_leaves_nothing(client: TestClient, db: Db, k
     assert answer.status_code == 400, answer.text
     assert answer.json().keys() == {"timestamp", "status", "error", "message", "details"}
     assert (nothing_left(client), count(db, "video")) == (True, 0)
+
+
+def test_a_form_has_few_fields_also_if_all_have_the_same_name(client: TestClient) -> None:
+    """Each takes up to 10 ms of the event loop: 3 MB of them took 4 s, and an upload may have gigabytes."""
+    form = b"--b\r\nContent-Disposition: form-data; name=a\r\n\r\nx\r\n" * 30 + b"--b--\r\n"
+    answer = client.post(VIDEOS, content=form, headers={"Content-Type": "multipart/form-data; boundary=b"})
+    assert (answer.status_code, answer.json()["message"]) == (400, "Malformed form: it has too many fields")
 
 
 @pytest.mark.parametrize(

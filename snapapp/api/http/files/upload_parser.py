@@ -1,4 +1,4 @@
-"""Reads an uploaded file as it arrives, from a raw body or a form. Only the file and a few short fields are kept."""
+"""Reads an uploaded file as it arrives, from a raw body or a form. Only the file is kept."""
 
 import re
 from collections.abc import AsyncIterator
@@ -11,19 +11,18 @@ from python_multipart.multipart import MAX_BOUNDARY_LENGTH, MultipartParser, par
 from snapapp.api.http.header_text import as_sent
 
 PIECE = 256 * 1024  # bytes handed on at once: each piece is written by a call in a thread
-_FIELDS_MAX = 20
+_FIELDS_MAX = 20  # of a form beside its file: each may take 10 ms of the event loop
 _FIELD_MAX = 4096  # bytes of a form's other fields
 _NAME_MAX = 255  # characters
 _JOINERS = "\u200c\u200d"  # unseen, but Persian words and emoji of several parts are others without them
 
 
 class Incoming:
-    """An upload that is being received. `name` is set when the first piece comes, `fields` when the last has come."""
+    """An upload that is being received. `name` is set when the first piece comes."""
 
     def __init__(self, request: Request) -> None:
         self._request = request
         self.name: str | None = file_name(unquote(as_sent(request.headers.get("X-File-Name", ""))))
-        self.fields: dict[str, str] = {}
 
     async def pieces(self) -> AsyncIterator[bytes]:
         """The file in pieces, each of at least PIECE bytes but for the last."""
@@ -45,7 +44,7 @@ class Incoming:
         boundary = parameters.get(b"boundary", b"")
         if not 1 <= len(boundary) <= MAX_BOUNDARY_LENGTH:
             raise HTTPException(400, "Malformed form: it names no boundary")
-        return self._of_form(_Form(boundary, self.fields))
+        return self._of_form(_Form(boundary))
 
     async def _of_form(self, form: "_Form") -> AsyncIterator[bytes]:
         try:
@@ -63,12 +62,12 @@ class Incoming:
 
 
 class _Form:
-    """The parser's callbacks, which collect the file and the short fields of a form."""
+    """The parser's callbacks, which collect the file of a form. A few short fields may stand beside it."""
 
-    def __init__(self, boundary: bytes, fields: dict[str, str]) -> None:
+    def __init__(self, boundary: bytes) -> None:
         self.name: str | None = None  # the file's name as the client gave it; None until its part has come
         self.is_over = False
-        self._fields = fields
+        self._parts = 0
         self._data: list[bytes] = []
         self._header = bytearray()
         self._value = bytearray()
@@ -83,7 +82,6 @@ class _Form:
                 "on_header_end": self._on_header_end,
                 "on_headers_finished": self._on_headers,
                 "on_part_data": self._on_data,
-                "on_part_end": self._on_end,
                 "on_end": self._finish,
             },
         )
@@ -93,6 +91,9 @@ class _Form:
         return data
 
     def _begin(self) -> None:
+        self._parts += 1
+        if self._parts > _FIELDS_MAX + 1:
+            raise HTTPException(400, "Malformed form: it has too many fields")
         self._disposition, self._value = b"", bytearray()
 
     def _on_header(self, data: bytes, start: int, end: int) -> None:
@@ -111,8 +112,6 @@ class _Form:
         name = parameters.get(b"filename")  # not filename*, which RFC 7578 forbids and whose decoding can fail
         if name is None:
             self._field = parameters.get(b"name", b"").decode("utf-8", "replace")[:100]
-            if len(self._fields) >= _FIELDS_MAX:
-                raise HTTPException(400, "Malformed form: it has too many fields")
         elif self.name is not None:
             raise HTTPException(400, "Send one file at a time")
         else:
@@ -126,10 +125,6 @@ class _Form:
         self._value += data[start:end]
         if len(self._value) > _FIELD_MAX:
             raise HTTPException(400, f"Malformed form: {self._field[:60]} has no filename, and is too long for a field")
-
-    def _on_end(self) -> None:
-        if self._field is not None:
-            self._fields[self._field] = bytes(self._value).decode("utf-8", "replace")
 
     def _finish(self) -> None:
         self.is_over = True
