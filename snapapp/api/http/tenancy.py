@@ -43,6 +43,11 @@ class Credentials:
         """Whether no header names a tenant. A cookie does not count: browsers send it with every request."""
         return self.code is None and self.token is None
 
+    @property
+    def prove_nothing(self) -> bool:
+        """Whether there is nothing that could prove who asks: a code alone does not."""
+        return self.token is None and (self.code is not None or self.cookie is None)
+
 
 TENANT_CODE = APIKeyHeader(
     name="X-Assinatura-Codigo",
@@ -166,6 +171,8 @@ def begun(
 
 
 async def _begin(monolith: MonolithDep, credentials: Presented) -> Begin:
+    if monolith.settings.require_api_token and credentials.prove_nothing:
+        raise TokenRequired  # here, because the use case would ask only after a body is validated
     return partial(begun, monolith, credentials)
 
 

@@ -116,6 +116,19 @@ def product_routes(client: TestClient) -> list[tuple[str, str]]:
     ]
 
 
+def test_whoever_shows_nothing_is_told_of_no_other_mistake(url: str, tmp_path: Path) -> None:
+    """S24: nobody's body is judged before it is asked whose it is. A code alone shows nothing."""
+    with served(url, tmp_path, worker_enabled=False, require_api_token=True) as client:
+        closed = [route for route in product_routes(client) if not route[1].startswith(("/public", "/v2/session"))]
+        told = [
+            (method, path, client.request(method, re.sub("{.*}", NOBODY, path), json={}).status_code)
+            for method, path in closed
+        ]
+        assert [each for each in told if each[2] != 401] == []
+        assert client.post(SNAPS, json={}, headers={CODE: "default"}).status_code == 401
+    assert len(closed) > 35
+
+
 BODIES: dict[str, Any] = {
     "/v2/operators/{operator_id}": {"role": "admin"},
     "/v2/snaps/{snap_id}/subject": {"nickname": "eve", "id": "stolen"},
