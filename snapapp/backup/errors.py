@@ -7,6 +7,10 @@ class BackupError(SnapError):
     """A backup cannot be made, read or restored; the message says what to do."""
 
 
+class Incomplete(BackupError):
+    """The backup was made, and can be restored, without files that the storage does not give."""
+
+
 class Damaged(BackupError):
     """The contents of a backup differ from its manifest."""
 

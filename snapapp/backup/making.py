@@ -5,19 +5,20 @@ The product stores a file before it commits the row that names it. So every file
 the second copy, or was deleted since and is in the first one. An object never changes under its key, so a backup reads
 only new objects."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from snapapp import __version__
 from snapapp.backup import reading, retention
-from snapapp.backup.errors import BackupError
+from snapapp.backup.errors import BackupError, Incomplete
 from snapapp.backup.manifest import Manifest, MediaFile, Part, index_of, new_id
 from snapapp.backup.place import Place
 from snapapp.backup.streams import Program, size_and_hash
 from snapapp.errors import SnapError
 from snapapp.postgres import dump
-from snapapp.storage import NotStored, Storage, Stored, keys
+from snapapp.storage import NotStored, ObjectRefused, Storage, Stored, keys
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,12 +39,12 @@ class Dumped:
 def make(url: str, media: Storage, place: Place, *, keep: int, keep_for: timedelta) -> Made:
     with reading.alone(url):
         now = datetime.now(UTC)
-        manifest, copied = _write(url, media, place, new_id(now))
-        return Made(manifest, copied, retention.apply(place, now, keep=keep, keep_for=keep_for))
+        manifest, copy = _write(url, media, place, new_id(now))
+        _require_all(manifest.id, copy.refused)  # older backups stay: they may be all that is left of what is refused
+        return Made(manifest, copy.copied, retention.apply(place, now, keep=keep, keep_for=keep_for))
 
 
-def _write(url: str, media: Storage, place: Place, id_: str) -> tuple[Manifest, int]:
-    """Returns the manifest, and how many objects were new."""
+def _write(url: str, media: Storage, place: Place, id_: str) -> "tuple[Manifest, Copy]":
     if id_ in place.whole():
         raise BackupError(f"There is a backup of this second already: {id_}")
     copy = Copy(media, place)
@@ -65,7 +66,17 @@ def _write(url: str, media: Storage, place: Place, id_: str) -> tuple[Manifest, 
         object_bytes=sum(file.size for file in files),
     )
     place.put_manifest(manifest)
-    return manifest, copy.copied
+    return manifest, copy
+
+
+def _require_all(id_: str, refused: Mapping[str, str]) -> None:
+    if refused:
+        [(first, why), *_] = refused.items()
+        raise Incomplete(
+            f"Backup {id_} has everything but {len(refused)} of the storage's files, which cannot be read: "
+            f"{', '.join([*refused][:5])}{', …' if len(refused) > 5 else ''}. Of {first} the storage says: {why}. "
+            "Mend them, or delete the snaps and videos that they are of. Until then no old backup is removed."
+        )
 
 
 def _require_whole(place: Place, id_: str, files: Iterable[MediaFile]) -> None:
@@ -110,15 +121,19 @@ class Copy:
         self._there = {*place.hashes()}
         self._known = _files_of_newest(place)
         self.files: dict[str, MediaFile] = {}
+        self.refused: dict[str, str] = {}  # what could not be read, and why
         self.copied = 0
 
     def run(self) -> None:
+        self.refused.clear()
         for folder in keys.FOLDERS:
             for stored in self._media.listed(folder):
                 try:
                     self._take(stored)
                 except NotStored:
                     continue  # it was deleted since it was listed
+                except ObjectRefused as error:
+                    self.refused[stored.key] = error.reason
 
     def _take(self, stored: Stored) -> None:
         known = self.files.get(stored.key) or self._known.get(stored.key)
@@ -126,8 +141,10 @@ class Copy:
         if known and is_same and known.sha256 in self._there:
             self.files[stored.key] = known
             return
-        with self._media.open(stored.key) as source:
-            part = size_and_hash(source)
+        with ExitStack() as stack:
+            with _bad_file_as_refused(stored.key):
+                source = stack.enter_context(self._media.open(stored.key))
+                part = size_and_hash(source)
             if part.sha256 not in self._there:
                 source.seek(0)
                 if self._place.put_object(part.sha256, source) != part:
@@ -135,6 +152,15 @@ class Copy:
                 self._there.add(part.sha256)
                 self.copied += 1
             self.files[stored.key] = MediaFile(stored.key, part.size, part.sha256, source.stored.etag)
+
+
+@contextmanager
+def _bad_file_as_refused(key: str) -> Iterator[None]:
+    """A local file on a bad block, or without rights, must not keep all others from being copied."""
+    try:
+        yield
+    except OSError as error:
+        raise ObjectRefused(key, error) from error
 
 
 def _files_of_newest(place: Place) -> dict[str, MediaFile]:

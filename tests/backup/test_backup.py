@@ -1,5 +1,6 @@
 """Backups made, kept, brought back and tried out, with the real pg_dump, pg_restore and age."""
 
+import errno
 import io
 import os
 import shutil
@@ -18,7 +19,7 @@ import sqlalchemy
 
 from snapapp import backup, postgres
 from snapapp.backup import reading, records, retention, temporary
-from snapapp.backup.errors import BackupError, Damaged, NotEmpty
+from snapapp.backup.errors import BackupError, Damaged, Incomplete, NotEmpty
 from snapapp.backup.manifest import new_id
 from snapapp.backup.place import Place
 from snapapp.backup.records import What
@@ -27,7 +28,7 @@ from snapapp.jobs.os import processes
 from snapapp.postgres import connections, database, dump, postmaster
 from snapapp.postgres.migrate import migrate
 from snapapp.postgres.schema import is_current
-from snapapp.storage import Local, Room, Storage, Upload
+from snapapp.storage import Local, ObjectRefused, Reader, Room, Storage, Upload
 from tests import ROOT
 from tests.backup.conftest import FILES, admin, content, made
 from tests.conftest import OLDEST, needs_oldest, pgbouncer
@@ -364,6 +365,34 @@ def made_at(url: str, media: Storage, place: Place, ago: timedelta) -> int:
         place.store.put(stored.key.replace(done.manifest.id, then), content)
     place.store.delete_prefix(f"backups/{done.manifest.id}/")
     return done.copied
+
+
+class PartlyUnreadable(Local):
+    """It has files that it does not give: `refused`, or on a bad block of the disk."""
+
+    def open(self, key: str) -> Reader:
+        if "refused" in key:
+            raise ObjectRefused(key, "403 Forbidden: InvalidObjectState")
+        if "bad" in key:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        return super().open(key)
+
+
+def test_a_file_that_cannot_be_read_keeps_no_other_out_of_the_backup(
+    filled: str, empty_url: str, media: Local, empty_media: Local, place: Place, tmp_path: Path
+) -> None:
+    """The operator is told each night, and no backup that may have the file goes."""
+    made_at(filled, media, place, 3 * NIGHT)
+    for key in ("snaps/b/1/refused.jpg", "snaps/b/1/bad.jpg", "snaps/b/1/good.jpg"):
+        media.put(key, key.encode())
+    with pytest.raises(Incomplete) as caught:
+        made(filled, PartlyUnreadable(tmp_path / "media", Room(tmp_path, 0)), place, keep=1, keep_for=NIGHT)
+    said = "but 2 of the storage's files, which cannot be read: snaps/b/1/bad.jpg, snaps/b/1/refused.jpg. Of "
+    assert said in str(caught.value)
+    assert "Input/output error" in str(caught.value)
+    assert len(place.whole()) == 2
+    backup.restore(empty_url, empty_media, place, None, tmp_path)
+    assert content(empty_media) == FILES | {"snaps/b/1/good.jpg": b"snaps/b/1/good.jpg"}
 
 
 # --- how long they are kept -------------------------------------------------------------------------------------
