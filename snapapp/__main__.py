@@ -41,6 +41,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if isinstance(sys.stdout, TextIOWrapper):
         # a command must not fail because the terminal lacks a character
         sys.stdout.reconfigure(errors="backslashreplace")
+    code = 0
     try:
         code = _run(_parse(words))
         sys.stdout.flush()  # flushed here, where a reader that has gone away is caught below
@@ -53,7 +54,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 130
     except BrokenPipeError:
         _discard_stdout()
-        return 0
+        return code
     except OSError as error:  # stdout is a file on a full disk; what a command finds wrong, `_run` has said
         _discard_stdout()
         sys.stderr.write(f"snapapp: {error.strerror or error}\n")

@@ -7,7 +7,7 @@ from sqlalchemy.orm import Session
 
 from snapapp.domain import operators, tenants
 from snapapp.domain.tables import OperatorRole
-from snapapp.jobs.cli.shown import answer, show_list
+from snapapp.jobs.cli.shown import answer, answer_once, show_list
 from snapapp.postgres import connections, database
 from snapapp.postgres.in_use import in_use
 from snapapp.settings.table import Settings
@@ -53,4 +53,4 @@ def _show_link(arguments: Namespace, operator_id: int, link: str) -> int:
     message = f"The personal link of operator {operator_id}, which is kept nowhere and not shown again:\n{link}"
     if link.startswith("/"):
         message += "\nPut the address of the server before it: SNAPAPP_PUBLIC_BASE_URL, which would do so, is not set."
-    return answer(arguments, {"id": operator_id, "link": link}, message)
+    return answer_once(arguments, {"id": operator_id, "link": link}, message)

@@ -9,7 +9,7 @@ from sqlalchemy.orm import Session
 from snapapp.demo import first_minute
 from snapapp.domain import tenants
 from snapapp.errors import SnapError
-from snapapp.jobs.cli.shown import answer, say, show_list
+from snapapp.jobs.cli.shown import answer, answer_once, say, show_list
 from snapapp.postgres import connections
 from snapapp.postgres.in_use import in_use
 from snapapp.processing import loading
@@ -46,7 +46,7 @@ def rotate_token(db: Session, arguments: Namespace) -> int:
 
 def _show_token(arguments: Namespace, code: str, token: str) -> int:
     message = f"The token of {code}, which is kept nowhere and not shown again:\n{token}"
-    return answer(arguments, {"code": code, "token": token}, message)
+    return answer_once(arguments, {"code": code, "token": token}, message)
 
 
 _TENANT_COMMANDS: dict[str, Callable[[Session, Namespace], int]] = {

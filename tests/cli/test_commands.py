@@ -20,6 +20,7 @@ from snapapp.jobs.rows.people import lists
 from tests import ROOT
 from tests.commands import NOWHERE, WITHIN, Answer, Call
 from tests.databases import Postgres
+from tests.factory import Db, scalar
 from tests.running import Running
 
 COMMANDS = [
@@ -471,6 +472,25 @@ def test_an_output_that_cannot_be_written_is_said_in_a_line(url: str, typed: str
         command = [sys.executable, "-m", "snapapp", *typed.split()]
         ended = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, env=settings, check=False, timeout=WITHIN)
     assert (ended.returncode, ended.stderr) == (1, b"snapapp: No space left on device\n")
+
+
+@pytest.mark.parametrize("into", ["/dev/full", "a closed pipe"])
+def test_a_token_that_cannot_be_shown_takes_the_place_of_none(url: str, db: Db, into: str) -> None:
+    """It is kept nowhere: the old one was dead, and nobody had the new one."""
+    token = "SELECT token_hash FROM tenant WHERE code = 'default'"
+    old = scalar(db, token)
+    if into == "/dev/full":
+        output = os.open(into, os.O_WRONLY)
+    else:
+        reading, output = os.pipe()
+        os.close(reading)
+    command = [sys.executable, "-m", "snapapp", "tenants", "rotate-token", "default"]
+    settings = os.environ | {"SNAPAPP_DATABASE_URL": url, "PYTHONUNBUFFERED": ""}
+    ended = subprocess.run(command, stdout=output, stderr=subprocess.PIPE, env=settings, check=False, timeout=WITHIN)
+    os.close(output)
+    assert ended.returncode == 1
+    assert ended.stderr.startswith(b"snapapp: It cannot be shown, so nothing was changed: ")
+    assert scalar(db, token) == old
 
 
 ALL = "<&- >&- 2>&-"

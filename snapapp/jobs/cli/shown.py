@@ -11,6 +11,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from snapapp.jobs.cli.tables import show_table, terminal_width, visible
+from snapapp.jobs.errors import JobsError
 
 T = TypeVar("T")
 _BAR_FROM = 101  # jobs; fewer are done before anybody has read a progress bar
@@ -38,6 +39,17 @@ def answer(arguments: Namespace, facts: Any, words: str) -> int:
     else:
         say(words)
     return 0
+
+
+def answer_once(arguments: Namespace, facts: Any, words: str) -> int:
+    """As `answer`, for a secret that is not shown again. Called within the transaction that makes it: where it cannot
+    be written, as to a file on a full disk, this raises, and the old secret stays."""
+    try:
+        code = answer(arguments, facts, words)
+        sys.stdout.flush()
+    except OSError as error:
+        raise JobsError(f"It cannot be shown, so nothing was changed: {error.strerror}") from error
+    return code
 
 
 def show_list(
