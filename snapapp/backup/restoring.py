@@ -23,6 +23,8 @@ def restore(url: str, media: Storage, place: Place, id_: str | None, scratch: Pa
     manifest = chosen(place, id_)
     files = {file.key: file for file in place.media(manifest)}
     reading.require_sessions(url)
+    if _is_back(url, media, manifest, files):
+        return manifest
     with reading.connected(url) as db:
         require_empty(db)
         reading.role(db)  # a missing right is reported before the long copy, not after it
@@ -33,6 +35,18 @@ def restore(url: str, media: Storage, place: Place, id_: str | None, scratch: Pa
     restore_database(url, place, manifest, scratch)
     compare_rows(url, manifest)
     return manifest
+
+
+def _is_back(url: str, media: Storage, manifest: Manifest, files: Mapping[str, MediaFile]) -> bool:
+    """Whether an earlier restore, which was interrupted after its transaction, has brought back everything."""
+    with reading.connected(url) as db:
+        if {*reading.tables(db)} != {*manifest.tables}:
+            return False
+    try:
+        compare_rows(url, manifest)
+        return not any(missing(files, media))
+    except (Damaged, NotEmpty):
+        return False
 
 
 def chosen(place: Place, id_: str | None) -> Manifest:

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from unittest.mock import Mock
 from uuid import uuid4
 
 import psycopg
@@ -206,6 +207,28 @@ def test_a_restore_that_was_interrupted_goes_on(
     (left / "database").write_bytes(b"every tenant's rows")
     backup.restore(empty_url, empty_media, place, None, tmp_path)
     assert (content(empty_media), left.exists()) == (FILES, False)
+
+
+def test_a_restore_that_was_interrupted_at_its_very_end_has_ended_well(
+    filled: str,
+    empty_url: str,
+    media: Local,
+    empty_media: Local,
+    place: Place,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Killed after pg_restore's transaction. Typed again, it refused, because the database had tables."""
+    made(filled, media, place)
+    with monkeypatch.context() as patch:
+        patch.setattr("snapapp.backup.restoring.compare_rows", Mock(side_effect=KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
+            backup.restore(empty_url, empty_media, place, None, tmp_path)
+    assert backup.restore(empty_url, empty_media, place, None, tmp_path).id == place.whole()[-1]
+    with psycopg.connect(empty_url) as restored:
+        restored.execute("DELETE FROM snap_processing_job")
+    with pytest.raises(NotEmpty, match="The database has tables"):
+        backup.restore(empty_url, empty_media, place, None, tmp_path)
 
 
 def test_a_damaged_dump_changes_nothing(
