@@ -22,10 +22,11 @@ from snapapp.domain.transactions import Begin, TenantTransaction
 from snapapp.jobs import Job, enqueue
 from snapapp.jobs.model import Failure
 from snapapp.jobs.registry import Registry, default
+from snapapp.jobs.rows.database import run
 from snapapp.jobs.testing import enqueued, make_due, run_due
 from snapapp.postgres import database
 from snapapp.postgres.database import scope
-from snapapp.processing import ends, media_work, webhook_delivery
+from snapapp.processing import bucket_check, ends, media_work, webhook_delivery
 from snapapp.processing.queue import QUEUE
 from snapapp.sources import Reason, SourceUnavailable
 from snapapp.storage import Local, NoRoom, ObjectRefused, StorageAway, keys
@@ -120,6 +121,23 @@ def test_a_storage_that_is_full_or_away_is_waited_for_and_costs_no_attempt(
     assert (waiting.attempts, waiting.progress) == (0, note)  # which its page shows in place of "queued"
     make_due(connection, waiting.id)
     assert run_due(connection) == ["snap.process: COMPLETED"]
+
+
+def test_a_bucket_that_gives_a_list_and_takes_no_file_is_told_by_the_doctor(
+    connection: Connection, at_home: Path, film: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its key may only read. The moments waited for days, and the doctor said that the bucket answers."""
+    monkeypatch.setattr(Local, "put", Mock(side_effect=StorageAway("snaps/1/2/clip.mp4", "403 AccessDenied")))
+    marked(connection, film)
+    assert run_due(connection) == ["snap.process: PENDING"]
+    examined: Any = Mock(ask=lambda sql, **given: run(connection, sql, given))
+    assert bucket_check.waited_for(examined) is None, "it may be a hiccup"
+    connection.exec_driver_sql("UPDATE job_log SET at = at - interval '3 minutes'")
+    found = bucket_check.waited_for(examined)
+    assert found
+    assert "The storage cannot be used for snaps/1/2/clip.mp4: 403 AccessDenied." in found.saw
+    connection.exec_driver_sql("UPDATE snap_processing_job SET progress = '{}'")
+    assert bucket_check.waited_for(examined) is None
 
 
 def test_a_moment_of_a_video_that_the_storage_refuses_alone_fails_and_says_so(
