@@ -147,11 +147,20 @@ def open_connection(
     caller_options = options or caller.get("options") or _options_from_elsewhere(caller.get("service"))
     our_options = [f"-c {name}={value}" for name, value in {**_ALWAYS, **settings}.items()]
     try:
-        return psycopg.connect(conninfo, options=" ".join([*our_options, str(caller_options)]), **arguments)
+        connection = psycopg.connect(conninfo, options=" ".join([*our_options, str(caller_options)]), **arguments)
     except psycopg.OperationalError as error:
         if "unsupported startup parameter" not in str(error):
             raise
-        return psycopg.connect(conninfo, options=options, **arguments)
+        connection = psycopg.connect(conninfo, options=options, **arguments)
+    _require_readable_dates(connection)
+    return connection
+
+
+def _require_readable_dates(connection: Connection[Row]) -> None:
+    """PGDATESTYLE in the environment wins over our options, and psycopg reads ISO only. The server has told the style
+    when it answered, and poolers keep it for each client, so here a SET stays where it belongs."""
+    if not (connection.info.parameter_status("DateStyle") or "ISO").startswith("ISO"):
+        connection.pgconn.exec_(b"SET datestyle = ISO")  # outside of any transaction, so no rollback takes it back
 
 
 def engine_connections(settings: Mapping[str, str]) -> Callable[..., Connection[Row]]:

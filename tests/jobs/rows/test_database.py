@@ -233,6 +233,17 @@ def test_jobs_are_claimed_whatever_encoding_clients_are_given(
         assert web.exec_driver_sql("SELECT payload->>'price' FROM snap_processing_job ORDER BY id").scalar() == "5 €"
 
 
+@pytest.mark.direct
+def test_dates_are_read_whatever_style_the_environment_gives(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """PGDATESTYLE wins over the options of a connection: commands ended with a traceback."""
+    monkeypatch.setenv("PGDATESTYLE", "German")
+    with closing(connect(url, name="test")) as worker, web_engine(url, Settings()) as engine, engine.connect() as web:
+        for _ in range(2):
+            assert worker.execute("SELECT timestamptz '2026-01-31'").fetchone()
+            assert web.exec_driver_sql("SELECT timestamptz '2026-01-31'").scalar()
+            web.rollback()
+
+
 STRANGE = {
     "default_transaction_isolation": "repeatable read",
     "datestyle": "German, DMY",
