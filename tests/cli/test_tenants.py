@@ -1,5 +1,7 @@
 """`snapapp tenants …` as people type it."""
 
+import os
+
 import pytest
 import sqlalchemy
 
@@ -7,6 +9,7 @@ from snapapp.domain import tenants
 from snapapp.errors import TokenWrong
 from tests.commands import Call
 from tests.domain.making import begun
+from tests.factory import Db
 
 
 @pytest.mark.parametrize("typed", ["tenants add", "tenants rotate-token", "tenants forget north"])
@@ -38,6 +41,21 @@ def test_a_list_never_holds_a_token(call: Call) -> None:
     assert north["has_token"] is True
     assert token not in str(north)
     assert "hash" not in str(north)
+
+
+def test_who_may_see_no_tenant_is_not_told_that_there_is_none(
+    call: Call, url: str, db: Db, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As the role that the doctor's page recommends, which reads all tables."""
+    reader = f"reader_{os.getpid()}"
+    db.execute(f"CREATE ROLE {reader} LOGIN; GRANT pg_read_all_data TO {reader}")
+    try:
+        monkeypatch.setenv("SNAPAPP_DATABASE_URL", sqlalchemy.make_url(url).set(username=reader).render_as_string())
+        answer = call("tenants", "list")
+    finally:
+        db.execute(f"DROP ROLE {reader}")
+    assert (answer.code, answer.out) == (1, "")
+    assert "row-level security" in answer.err
 
 
 @pytest.mark.parametrize("code", ["", "a/b", "..", " north", "no\nrth", "a" * 101, "\udcff", "a\\b"])
