@@ -75,7 +75,8 @@ def _run_script(argv: list[str], url: str) -> None:
 
 
 def _failed(errors: str) -> str:
-    return f"pg_restore failed, and nothing was restored: {' '.join(errors.split())[-600:]}"
+    why, _, _ = errors.partition("Command was: ")  # the statement, which may be a function of many lines
+    return f"pg_restore failed, and nothing was restored: {' '.join(why.split())[-600:]}"
 
 
 def _fits(line: str, extensions: Container[str] | None) -> bool:

@@ -231,6 +231,17 @@ def test_a_restore_that_was_interrupted_at_its_very_end_has_ended_well(
         backup.restore(empty_url, empty_media, place, None, tmp_path)
 
 
+def test_a_restore_that_the_server_refuses_says_why(
+    filled: str, empty_url: str, media: Local, empty_media: Local, place: Place, tmp_path: Path
+) -> None:
+    """Of a long function it showed the last lines, and not the error before them."""
+    made(filled, media, place)
+    with psycopg.connect(empty_url) as db:
+        db.execute("CREATE FUNCTION cancel_job(bigint) RETURNS text LANGUAGE sql AS 'SELECT NULL::text'")
+    with pytest.raises(PostgresError, match=r'function "cancel_job" already exists with same argument types$'):
+        backup.restore(empty_url, empty_media, place, None, tmp_path)
+
+
 def test_a_damaged_dump_changes_nothing(
     filled: str, empty_url: str, media: Local, empty_media: Local, place: Place, tmp_path: Path
 ) -> None:
