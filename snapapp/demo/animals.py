@@ -16,7 +16,7 @@ class Animal:
 
 
 HERD = tuple(
-    Animal(f"BR-{1040 + place}", breed, sex, weight, hide, 1.6 + 2.3 * place)
+    Animal(f"BR-{1040 + place}", breed, sex, weight, hide, (16 + 23 * place) / 10)
     for place, (breed, sex, weight, hide) in enumerate(
         [
             ("Nelore", "F", 412.5, "#e9e4d8"),

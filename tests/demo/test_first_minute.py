@@ -47,6 +47,8 @@ def test_the_demo_is_three_ordinary_snaps_one_with_an_overlay(db: Db, engine: sq
     assert scalar(db, "SELECT count(*) FROM snap JOIN template ON template.id = template_id WHERE slug = 'gado'") == 3
     tags = {animal.tag for animal in HERD}
     assert set(scalar(db, "SELECT array_agg(subject_id) FROM snap")) < tags
+    moments = scalar(db, "SELECT array_agg(start_seconds) FROM snap")
+    assert moments == [round(each, 1) for each in moments], "else an export shows 14.899999999999999"
 
 
 def test_asked_again_it_adds_what_is_missing_and_nothing_else(db: Db, engine: sqlalchemy.Engine, job: Job) -> None:
