@@ -136,7 +136,9 @@ class VideoHasSnaps(Conflict):
 
     def __init__(self, video_id: object, seen: int, hidden: int) -> None:
         if seen:
-            reason = f"{seen} snaps are of it, delete them first"
+            reason = "1 snap is of it, delete it first" if seen == 1 else f"{seen} snaps are of it, delete them first"
+        elif hidden == 1:
+            reason = "1 snap of it was shared, and its link goes on"
         else:
             reason = f"{hidden} snaps of it were shared, and their links go on"
         super().__init__(f"Video cannot be deleted, {reason}: {video_id}")

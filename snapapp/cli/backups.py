@@ -17,7 +17,7 @@ from snapapp.backup.manifest import Manifest
 from snapapp.backup.records import What
 from snapapp.cli.explanation import explanation
 from snapapp.errors import SnapError
-from snapapp.jobs.amounts import size
+from snapapp.jobs.amounts import counted, size
 from snapapp.jobs.cli.shown import answer, say, show_json
 from snapapp.jobs.cli.tables import show_table
 from snapapp.postgres.in_use import in_use
@@ -89,7 +89,8 @@ def _line(manifest: Manifest) -> list[str]:
 def _in_words(manifest: Manifest) -> str:
     rows = sum(manifest.tables.values())
     database, media = size(manifest.database.size), size(manifest.object_bytes)
-    return f"{rows:,} rows ({database}), {manifest.objects:,} objects ({media})"
+    objects = counted(manifest.objects, "object", "objects")
+    return f"{counted(rows, 'row', 'rows')} ({database}), {objects} ({media})"
 
 
 # --- the record of a run ----------------------------------------------------------------------------------------

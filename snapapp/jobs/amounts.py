@@ -49,6 +49,10 @@ def ago(duration: timedelta) -> str:
     return "now" if duration < timedelta(seconds=1) else f"{about(duration)} ago"
 
 
+def counted(count: int, one: str, many: str) -> str:
+    return f"{count:,} {one if count == 1 else many}"
+
+
 def milliseconds(amount: float | None) -> str:
     return "?" if amount is None else span(timedelta(milliseconds=amount))
 

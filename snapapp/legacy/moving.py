@@ -16,6 +16,7 @@ from sqlalchemy.orm import Session
 from snapapp.domain import marking, snaps, subject_index, tenants, videos
 from snapapp.domain.tables import Ended, Operator, Share, Snap, Template, Tenant, Video
 from snapapp.jobs import enqueue
+from snapapp.jobs.amounts import counted
 from snapapp.legacy import shapes
 from snapapp.legacy.errors import LegacyError
 from snapapp.legacy.files import Archive, Artefact, files_of
@@ -46,13 +47,16 @@ class Moved:
 
     def in_words(self) -> Iterator[str]:
         yield (
-            f"Brought over: {self.tenants} tenants, {self.templates} templates, {self.users} users, "
-            f"{self.videos} videos, {self.snaps} snaps, {self.links} links, {self.files} files."
+            f"Brought over: {counted(self.tenants, 'tenant', 'tenants')}, "
+            f"{counted(self.templates, 'template', 'templates')}, {counted(self.users, 'user', 'users')}, "
+            f"{counted(self.videos, 'video', 'videos')}, {counted(self.snaps, 'snap', 'snaps')}, "
+            f"{counted(self.links, 'link', 'links')}, {counted(self.files, 'file', 'files')}."
         )
         if self.waiting:
-            yield f"{self.waiting} snaps were not done there: each has a job here."
+            yield f"{counted(self.waiting, 'snap was', 'snaps were')} not done there: each has a job here."
         if self.lost:
-            yield f"{self.lost} files have no URL and were not found: --media says where the old service kept them."
+            what = counted(self.lost, "file has no URL and was", "files have no URL and were")
+            yield f"{what} not found: --media says where the old service kept its files."
         yield from islice(self.remarks, _REMARKS)
         if len(self.remarks) > _REMARKS:
             yield f"And {len(self.remarks) - _REMARKS} more of this kind: --json has them all."

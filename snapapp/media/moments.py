@@ -299,4 +299,4 @@ def _past(video: Video, moment: int, last: Shown) -> str:
 def _no_frame(video: Video, number: int, count: int) -> str:
     lasts = duration(video)
     long = f" and lasts {lasts / SECOND:.2f} s" if lasts else ""
-    return f"frame {number} is past the end: the video has {count} frames{long}"
+    return f"frame {number} is past the end: the video has {'1 frame' if count == 1 else f'{count} frames'}{long}"

@@ -12,7 +12,7 @@ from typing import Any
 
 import psycopg
 
-from snapapp.jobs.amounts import milliseconds, span
+from snapapp.jobs.amounts import counted, milliseconds, span
 from snapapp.jobs.cli.shown import say, show_json
 from snapapp.jobs.cli.tables import show_table
 from snapapp.jobs.cli.typed import age, duration, whole
@@ -159,8 +159,8 @@ def _show(
     good: list[tuple[dict[str, Any], Forecast]],
     arguments: Namespace,
 ) -> None:
-    kinds = _count(len({work.kind for work in load.works}), "kind", "kinds")
-    say(f"{len(load.works):,} jobs of {kinds} in {span(timedelta(seconds=load.lasts))}: {_work(load)}")
+    kinds = counted(len({work.kind for work in load.works}), "kind", "kinds")
+    say(f"{counted(len(load.works), 'job', 'jobs')} of {kinds} in {span(timedelta(seconds=load.lasts))}: {_work(load)}")
     say("")
     rows = [_row(name, one, arguments) for name, one in forecasts]
     if load.waited:
@@ -174,11 +174,12 @@ def _show(
     show_table(headers, rows, numbers=range(len(headers) - (arguments.goal is not None)), spare=(9, 8))
     name, shown = (good or forecasts)[0] if arguments.goal is not None else forecasts[-1]
     say("")
-    say(f"By kind, with {_processes(name['processes'])} on {_count(name['boxes'], 'box', 'boxes')}:")
+    say(f"By kind, with {_processes(name['processes'])} on {counted(name['boxes'], 'box', 'boxes')}:")
     of_kinds = [[kind, f"{waits.jobs:,}", *_waits(waits)] for kind, waits in shown.by_kind.items()]
     show_table(["kind", "jobs", *(f"wait {each}" for each in _OF_WAITS)], of_kinds, numbers=range(1, 6))
     if shown.never_began:
-        say(f"{shown.never_began:,} jobs never begin: a limit of 0 holds them, or no pool works their queue.")
+        jobs = counted(shown.never_began, "job never begins", "jobs never begin")
+        say(f"{jobs}: a limit of 0 holds them, or no pool works their queue.")
 
 
 def _work(load: Load) -> str:
@@ -187,11 +188,7 @@ def _work(load: Load) -> str:
 
 
 def _processes(processes: int | str) -> str:
-    return f"the pools of {processes}" if isinstance(processes, str) else _count(processes, "process", "processes")
-
-
-def _count(many: int, one: str, several: str) -> str:
-    return f"1 {one}" if many == 1 else f"{many:,} {several}"
+    return f"the pools of {processes}" if isinstance(processes, str) else counted(processes, "process", "processes")
 
 
 def _row(name: dict[str, Any], one: Forecast, arguments: Namespace) -> list[str]:

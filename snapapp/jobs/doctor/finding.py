@@ -153,10 +153,6 @@ def role_of(db: psycopg.Connection[Row]) -> str:
     return sql.Identifier(db.info.user).as_string()
 
 
-def counted(count: int, one: str, many: str) -> str:
-    return f"{count:,} {one if count == 1 else many}"
-
-
 def quoted(text: str) -> str:
     """The text as a literal of SQL, for a statement that a person pastes into psql."""
     return "'" + text.replace("'", "''") + "'"

@@ -4,7 +4,8 @@ person paused or drained, and commands that no supervisor took."""
 import shlex
 from collections.abc import Iterator
 
-from snapapp.jobs.doctor.finding import ExaminedDatabase, Finding, Severity, ago, counted, one_line, span, typed
+from snapapp.jobs.amounts import counted
+from snapapp.jobs.doctor.finding import ExaminedDatabase, Finding, Severity, ago, one_line, span, typed
 from snapapp.jobs.fleet import overview
 from snapapp.jobs.fleet.overview import PoolLine
 

@@ -4,6 +4,7 @@ and kinds whose attempts keep failing and being retried."""
 import shlex
 from collections.abc import Iterator
 
+from snapapp.jobs.amounts import counted
 from snapapp.jobs.doctor.finding import ExaminedDatabase, Finding, Severity, one_line, span
 from snapapp.jobs.rows.people.overviews import bend_plans, walks
 
@@ -93,7 +94,7 @@ SELECT kind, count(*), min(id), max(losses), bool_or(memory_mb IS NOT NULL) FROM
 def suspects(examined: ExaminedDatabase) -> Iterator[Finding]:
     rows = examined.ask(_SUSPECTS)
     for kind, jobs, job, losses, wants_memory in rows:
-        why = f"lost their worker up to {losses} times" if losses else "ran short of memory"
+        why = f"lost their worker up to {counted(losses, 'time', 'times')}" if losses else "ran short of memory"
         yield Finding(
             id="SUSPECTS",
             severity=Severity.WARNING,

@@ -10,7 +10,8 @@ from time import sleep
 import psycopg
 from psycopg import sql
 
-from snapapp.jobs.doctor.finding import Act, Facts, Finding, Remedy, counted, one_line
+from snapapp.jobs.amounts import counted
+from snapapp.jobs.doctor.finding import Act, Facts, Finding, Remedy, one_line
 from snapapp.jobs.events import Events
 from snapapp.jobs.os import processes
 from snapapp.jobs.rows import leases

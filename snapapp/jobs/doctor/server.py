@@ -10,8 +10,8 @@ from pathlib import Path
 import psycopg
 from psycopg import sql
 
-from snapapp.jobs.amounts import size
-from snapapp.jobs.doctor.finding import ExaminedDatabase, Finding, Limits, Severity, counted, one_line, role_of, span
+from snapapp.jobs.amounts import counted, size
+from snapapp.jobs.doctor.finding import ExaminedDatabase, Finding, Limits, Severity, one_line, role_of, span
 from snapapp.jobs.rows.database import Row
 from snapapp.jobs.schema import OLDEST, is_newer
 

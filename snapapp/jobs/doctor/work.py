@@ -5,6 +5,7 @@ import shlex
 from collections.abc import Iterator
 from typing import Any
 
+from snapapp.jobs.amounts import counted
 from snapapp.jobs.doctor.finding import (
     Act,
     ExaminedDatabase,
@@ -12,7 +13,6 @@ from snapapp.jobs.doctor.finding import (
     Remedy,
     Severity,
     ago,
-    counted,
     one_line,
     quoted,
     span,

@@ -241,7 +241,7 @@ def test_a_video_stays_while_there_are_snaps_of_it(client: TestClient, db: Db) -
     video, its = f"{VIDEOS}/{snap['videoId']}", f"{SNAPS}/{snap['snapId']}"
     refused = client.delete(video)
     assert (refused.status_code, refused.json()["error"]) == (409, "Conflict")
-    reason = "Video cannot be deleted, 1 snaps are of it, delete them first"
+    reason = "Video cannot be deleted, 1 snap is of it, delete it first"
     assert refused.json()["message"] == f"{reason}: {snap['videoId']}"
     assert client.delete(its).json()["removal"] == "DELETED"
     assert client.delete(video).status_code == 204
@@ -253,7 +253,7 @@ def test_a_video_of_which_a_snap_was_shared_stays_for_good(client: TestClient, d
     assert client.delete(f"{SNAPS}/{snap['snapId']}").json()["removal"] == "HIDDEN"
     refused = client.delete(f"{VIDEOS}/{snap['videoId']}")
     assert refused.status_code == 409
-    assert "1 snaps of it were shared, and their links go on" in refused.json()["message"]
+    assert "1 snap of it was shared, and its link goes on" in refused.json()["message"]
     assert client.get(f"/public/snaps/{token}").status_code == 200
 
 

@@ -107,6 +107,7 @@ def test_a_job_is_shown_in_words(call: Call, db: Db) -> None:
         unique_scope="ever",
         replay_of=7,
         timeout_ms=5000,
+        interruptions=1,
     )
     db.execute("INSERT INTO job_log (job_id, attempt, message) VALUES (%s, 1, 'twelve frames')", [job_id])
     answer = call("jobs", "show", job_id)
@@ -118,6 +119,7 @@ def test_a_job_is_shown_in_words(call: Call, db: Db) -> None:
         "ana (ever)",
         "job 7",
         "timeout     5 s\n",
+        ", interrupted 1 time by a shutdown",
         "attempt 1, after 12 ms, failed: ValueError: no",
         "File x, line 1",
         "twelve frames",

@@ -7,6 +7,7 @@ import pytest
 
 from snapapp.jobs import doctor
 from snapapp.jobs.doctor import Limits, Severity
+from snapapp.jobs.doctor.tables import Table, judged
 from tests.factory import Db, enqueue, make_job, make_jobs
 from tests.jobs.doctor.examining import BY, examine, facts, ids, the, until_found
 
@@ -49,6 +50,13 @@ def test_a_table_that_was_filled_and_never_analyzed_is_analyzed(url: str, db: Db
     assert "job_log was analyzed never; 11,000 rows have changed since" in found.saw
     assert [deed.said for deed in doctor.mend(url, [found], facts(url), BY)] == ["Analyzed job_log."]
     assert "NOT_ANALYZED" not in ids(examine(url, "tables"))
+
+
+def test_one_row_is_one_row() -> None:
+    [calm] = judged(Table("job_log", 1, 1, 1, None, None, 8192, True, 50), Limits())
+    [off] = judged(Table("job_log", 1, 1, 1, None, None, 8192, False, 50), Limits())
+    assert calm.saw.startswith("job_log: 1 row, 1 dead (")
+    assert off.saw == "job_log has autovacuum turned off, and 1 dead tuple."
 
 
 def test_the_next_autovacuum_of_the_jobs_is_told(url: str, db: Db) -> None:

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from snapapp.jobs import tracing
-from snapapp.jobs.amounts import about, ago, local, milliseconds, moment_and_age, span
+from snapapp.jobs.amounts import about, ago, counted, local, milliseconds, moment_and_age, span
 from snapapp.jobs.cli.jobs.which import add_filter, filter_of
 from snapapp.jobs.cli.shown import answer, first_line, folded_json, in_json, remark, say, show_json, show_list
 from snapapp.jobs.cli.tables import pairs_in_lines, show_pairs, show_table, table_in_lines, visible, write_lines
@@ -60,7 +60,7 @@ def in_line(job: JobSummary, now: datetime) -> list[str]:
 def _when(job: JobSummary, now: datetime) -> str:
     match job.status:
         case Status.PENDING if job.waits_for:
-            return f"after {job.waits_for} jobs"
+            return f"after {counted(job.waits_for, 'job', 'jobs')}"
         case Status.PENDING | Status.RETRY_WAIT:
             late = now - job.next_retry_at
             return f"due {ago(late)}" if late >= timedelta(0) else f"in {about(-late)}"
@@ -144,14 +144,15 @@ def job_in_words(job: JobDetail, now: datetime) -> Iterator[tuple[str, str]]:
 
 
 def _facts(job: JobDetail, now: datetime) -> Iterator[tuple[str, str | None]]:
-    why_alone = f"it may use {job.memory_mb} MB" if job.memory_mb else f"its worker died {job.losses} times"
+    died, interrupted = (counted(count, "time", "times") for count in (job.losses, job.interruptions))
+    why_alone = f"it may use {job.memory_mb} MB" if job.memory_mb else f"its worker died {died}"
     suspect = f", a suspect: {why_alone}, so it runs alone" if job.suspect else ""
     yield "job", str(job.id)
     yield "kind", job.kind
     yield "status", f"{job.status}, {_when(job, now)}{suspect}"
     yield "queue", f"{job.queue}, priority {job.priority}"
-    interrupted = f", interrupted {job.interruptions} times by a shutdown" if job.interruptions else ""
-    yield "attempts", f"{job.attempt_count} of {job.max_attempts}{interrupted}"
+    attempts = f"{job.attempt_count} of {job.max_attempts}"
+    yield "attempts", f"{attempts}, interrupted {interrupted} by a shutdown" if job.interruptions else attempts
     if job.progress is not None:
         yield "progress", _progress(job, bar=True)
     yield "created", moment_and_age(job.created_at, now)
