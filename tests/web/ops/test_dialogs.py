@@ -159,3 +159,25 @@ def test_enter_behind_a_reason_does_what_was_asked_and_keeps_the_keyboards_place
     page.keyboard.press("Enter")
     expect(lines).to_have_count(1)
     expect(lines.get_by_role("button", name="Resume")).to_be_focused()
+
+
+def test_enter_alone_discards_nothing_and_a_late_count_leaves_who_types_in_peace(page: Page, db: Db) -> None:
+    """The focus went to the button that discards them all, also out of the name that was being typed."""
+    make_jobs(db, 2, "FAILED", kind="unknown", last_error="slow")
+    look(page)
+    group = panel(page, "Failures by what went wrong")
+    group.get_by_role("button", name="Discard").press("Enter")
+    expect(page.locator("#many-yes")).to_have_text("Discard 2 jobs")
+    expect(page.locator("#many-no")).to_be_focused()
+    page.keyboard.press("Enter")
+    expect(page.locator("#many")).to_be_hidden()
+    held: list[Route] = []
+    page.route("**/internal/failures/step", lambda route: held.append(route), times=1)
+    group.get_by_role("button", name="Retry").press("Enter")
+    page.locator("#many-name").press_sequentially("Ana")
+    until(lambda: page.evaluate("1") and bool(held))
+    held[0].continue_()
+    expect(page.locator("#many-yes")).to_have_text("Retry 2 jobs")
+    page.keyboard.type(" Souza")
+    expect(page.locator("#many-name")).to_have_value("Ana Souza")
+    page.keyboard.press("Escape")

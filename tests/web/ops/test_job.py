@@ -70,6 +70,9 @@ def test_a_job_shows_what_became_of_it_and_is_retried(page: Page, site: Server, 
     confirm(page, "Retry the job")
     expect(page.locator(".title .state")).to_contain_text("pending")
     expect(panel(page, "Audit").locator("tbody tr")).to_contain_text("Ana")
+    page.get_by_role("button", name="Cancel").click()
+    expect(page.get_by_role("button", name="Leave it")).to_be_focused()  # Enter alone loses nothing
+    page.keyboard.press("Enter")
     page.get_by_role("button", name="Discard").click()
     confirm(page, "Discard the job", reason="a test")
     expect(page.locator(".title .state")).to_contain_text("cancelled")

@@ -25,6 +25,7 @@ export function many(action, filter, words, done) {
     void done();
   };
   open(at("many"));
+  at("many-no").focus();
   void count(action, filter);
 }
 
@@ -47,7 +48,8 @@ async function count(action, filter) {
     () => at("many").close(),
   );
   at("many-yes").onclick = () => void carryOut(action, filter, matching, all.upTo);
-  at("many-yes").focus();
+  // not where somebody types a name meanwhile, and not where Enter alone would lose something
+  if (action !== "discard" && document.activeElement === at("many-no")) at("many-yes").focus();
 }
 
 async function carryOut(action, filter, matching, upTo) {

@@ -269,9 +269,10 @@ export function speak(words) {
 
 // --- changes, which are confirmed first --------------------------------------------------------------------------
 
-/** Asks for confirmation, then makes the change. If the server refuses, the dialog stays open with the reason. */
 let shown = 0; // counts the questions: the answer to an earlier one, whose dialog was left, must not close the next
 
+/** Asks for confirmation, then makes the change. If the server refuses, the dialog stays open with the reason. Where
+ *  something is lost, Enter alone loses nothing. */
 export function sure({ title, text, yes, danger = false, reason = false, act, done = () => {} }) {
   const mine = ++shown;
   put(at("sure-title"), title);
@@ -302,7 +303,7 @@ export function sure({ title, text, yes, danger = false, reason = false, act, do
     }
   };
   open(at("sure"));
-  at(reason ? "sure-reason" : "sure-yes").focus();
+  at(reason ? "sure-reason" : danger ? "sure-no" : "sure-yes").focus();
 }
 
 /** The button that pauses or resumes a queue or a schedule. `pause` and `resume` say what that means. */
