@@ -13,7 +13,7 @@ from tests.factory import Db, scalar
 from tests.jobs.working import until
 from tests.web.conftest import DRAWN, HOSTILE, Server, opened
 from tests.web.operating import another, at, brete, go, mark_at, moments, named, page, ready
-from tests.web.test_first_minute import PATIENCE, introduce
+from tests.web.test_first_minute import PATIENCE, SOME_FRAMES, introduce
 from tests.web.test_waiting import HIDE
 
 __all__ = ["brete", "page"]
@@ -327,6 +327,12 @@ def test_what_is_typed_while_a_moment_is_saved_stays_where_it_is_typed(
         for seconds in (0.4, 1.2):
             mark_at(page, seconds)
             expect(moments(page).first.get_by_role("button", name="Describe", exact=True)).to_be_visible()
+        expect(moments(page).first).to_contain_text(SOME_FRAMES, timeout=PATIENCE)
+        old: list[tuple[Route, object]] = []  # what a window asks that wakes, answered when a name was saved
+        page.route("**/snaps?*", lambda route: old.append((route, route.fetch().json())), times=1)
+        for hidden in (True, False):
+            page.evaluate(HIDE, hidden)
+        until(lambda: page.evaluate("1") and bool(old))
         held: list[Route] = []
         page.route("**/subject", lambda route: held.append(route))
         page.get_by_label("Subject").fill("BR-1")
@@ -339,6 +345,10 @@ def test_what_is_typed_while_a_moment_is_saved_stays_where_it_is_typed(
         expect(page.locator("#mark-said")).to_have_text("Saved: BR-1 at 0:01.20.")
         expect(page.get_by_label("Notes")).to_have_value("limps")
         expect(page.get_by_label("Notes")).to_be_focused()
+        with page.expect_response("**/snaps?*"):
+            old[0][0].fulfill(json=old[0][1])
+        page.evaluate(DRAWN)
+        assert "BR-1" in moments(page).first.inner_text()
         page.keyboard.press("Enter")
         until(lambda: page.evaluate("1") and len(held) == 2)
         moments(page).nth(1).get_by_role("button", name="Describe", exact=True).click()

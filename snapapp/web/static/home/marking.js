@@ -150,6 +150,7 @@ export async function describeSnap(snap) {
   if (isNamed(moment.snap)) moment.typed.set(name.key, moment.snap.subject.id);
   moment.known = new Map(moment.typed);
   describe(moment);
+  hear(moment);
   focusForm();
 }
 
@@ -420,7 +421,7 @@ async function showOthers(moment) {
 export function learnPicture({ snapId, thumbnailPath, posterPath }) {
   const isMissing = target?.snap?.snapId === snapId && !at("describe-picture").querySelector("canvas, img");
   if (!isMissing || !(thumbnailPath ?? posterPath)) return;
-  target.snap = { ...target.snap, thumbnailPath, posterPath };
+  Object.assign(target.snap, { thumbnailPath, posterPath });
   at("describe-picture").replaceChildren(pictureOf(target));
 }
 

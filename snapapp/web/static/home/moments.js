@@ -21,6 +21,7 @@ let shown = null; // the id of the video whose moments are shown
 let entries = []; // newest first: known by the server (`snap`), or marked here (`marked`), or both
 let listening = null;
 let offset = 0;
+let turn = 0; // counts what is asked and what is saved, to tell an answer that was overtaken
 const followed = new Set();
 const halfDescribed = new Set(); // moments of videos that were shown before, with text that was not saved
 
@@ -59,10 +60,11 @@ const read = (from) => ask(`/v2/videos/${shown}/snaps?sortBy=createdAt&sortDir=d
 async function more() {
   const mine = shown;
   const from = offset;
+  const asked = ++turn;
   const found = await read(from);
   if (mine !== shown || from !== offset) return; // the second answer to a double click: it would leave a page out
   offset += found.items.length;
-  for (const snap of found.items) learn(snap);
+  for (const snap of found.items) learn(snap, asked);
   for (const snap of found.items.toReversed()) if (isNamed(snap)) learnName(snap.subject.id);
   at("more-moments").hidden = !found.page.hasMore;
 }
@@ -77,14 +79,14 @@ function say(words) {
 export function hear(marked) {
   if (marked.removed || marked.video?.videoId !== shown) return;
   const filed = marked.snap && entries.find(({ snap }) => snap?.snapId === marked.snap.snapId);
-  const known = entries.find((each) => each.marked === marked) ?? filed;
-  if (known) known.marked = marked;
-  else entries.unshift({ marked, snap: null, others: marked.snap || marked.error ? [] : entries.filter((each) => isOf(marked, each)) });
-  if (filed && filed !== known) {
-    known.snap = filed.snap; // an event told of the snap before the server's answer came
+  let entry = entries.find((each) => each.marked === marked) ?? filed;
+  if (entry) entry.marked = marked;
+  else entries.unshift((entry = { marked, snap: null, others: marked.snap || marked.error ? [] : entries.filter((each) => isOf(marked, each)) }));
+  if (filed && filed !== entry) {
+    entry.snap = filed.snap; // an event told of the snap before the server's answer came
     entries = entries.filter((each) => each !== filed);
   }
-  if (marked.snap) learn(marked.snap);
+  if (marked.snap && marked.snap !== entry.heard) learn((entry.heard = marked.snap)); // once: later answers are newer
   paint();
 }
 
@@ -97,20 +99,23 @@ function seen() {
   return entries.filter((entry) => entry.marked || !open.some(({ marked, others }) => isOf(marked, entry) && !others.includes(entry)));
 }
 
-function learn(snap) {
+/** Learns of a snap, unless something was saved of it after this answer was asked for: the card would lose its name. */
+function learn(snap, asked = ++turn) {
   if (snap.videoId !== shown) return;
   const known = entryOf(snap.snapId);
+  if (known?.learned > asked) return;
   const before = known && snapOf(known);
   if (known) {
     const was = before.status !== "PENDING" && snap.status === "PENDING" && !known.isRetried;
     if (was) return; // an old answer that came after a newer one
     known.snap = { ...snap, job: snap.job ?? before.job };
+    known.learned = asked;
     learnPicture(snap);
     noteMove(before, known.snap);
     known.isRetried = false;
   } else {
     const place = entries.findIndex((each) => each.snap && each.snap.createdAt < snap.createdAt);
-    entries.splice(place < 0 ? entries.length : place, 0, { snap, marked: null });
+    entries.splice(place < 0 ? entries.length : place, 0, { snap, marked: null, learned: asked });
   }
   if (before?.status === "PENDING" && snap.status !== "PENDING") {
     put(at("spoken"), `${isolated(nameOf(snap))}, ${clock(momentOf(snap))}: ${stateOf(snap).words}`);
@@ -148,8 +153,9 @@ function noteMove(before, after) {
 }
 
 async function refresh(id) {
+  const asked = ++turn;
   try {
-    learn(await ask(`/v2/snaps/${id}`));
+    learn(await ask(`/v2/snaps/${id}`), asked);
   } catch (error) {
     if (error.status === 404) gone(entryOf(id));
   }
@@ -190,9 +196,10 @@ export function listen() {
 /** Learns of the moments that were marked or deleted elsewhere while nothing was heard. */
 async function catchUp() {
   const mine = shown;
+  const asked = ++turn;
   const found = await read(0).catch(() => null);
   if (!found || mine !== shown) return;
-  for (const snap of found.items) learn(snap);
+  for (const snap of found.items) learn(snap, asked);
   const since = found.page.hasMore ? found.items.at(-1).createdAt : "";
   for (const { snap } of entries) if (snap?.createdAt > since && !found.items.some((each) => each.snapId === snap.snapId)) void refresh(snap.snapId);
 }
@@ -202,7 +209,7 @@ function heard(news) {
   if (!entry || news.status !== "PENDING") return void refresh(news.snapId);
   const snap = snapOf(entry);
   const { jobStatus: status, attempts, maxAttempts, nextRunAt, progress } = news;
-  learn({ ...snap, error: news.error, job: { ...snap.job, status, attempts, maxAttempts, nextRunAt, progress } });
+  learn({ ...snap, error: news.error, job: { ...snap.job, status, attempts, maxAttempts, nextRunAt, progress } }, entry.learned);
 }
 
 document.addEventListener("visibilitychange", () => {
