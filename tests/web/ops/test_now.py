@@ -27,7 +27,9 @@ def test_the_first_look_says_how_much_how_old_and_what_goes_wrong(page: Page, db
     expect(tiles.nth(3)).to_have_attribute("href", f"/ops/jobs/{oldest}")
     expect(page.get_by_role("table", name="Queues").locator("tbody tr")).to_contain_text(["mail"])
     expect(page.get_by_role("button", name="SQL: Queues")).to_be_visible()
-    expect(panel(page, "Failures by what went wrong").locator("tbody tr")).to_contain_text(["refused"])
+    failures = panel(page, "Failures by what went wrong").locator("tbody tr")
+    expect(failures).to_contain_text(["refused"])
+    expect(failures.locator("time")).to_have_text(re.compile(r"\d:\d\d:\d\d.*, .* ago$"))  # a finger opens no title
     db.execute("INSERT INTO job_history VALUES (now() - interval '1 min', 1, '', 1, 0, 0, 0, '{}', '{}')")
     look(page)
     expect(panel(page, "Ended, minute by minute")).to_contain_text("1 completed")

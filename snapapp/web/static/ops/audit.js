@@ -33,7 +33,7 @@ export function auditView({ query: asked, go }) {
 
 export function deedRow(its) {
   const who = make("span", {}, its.who || make("i", { textContent: "no name given" }), make("span", { className: "quiet", textContent: ` by ${its.door}` }));
-  return [moment(its.at, { full: true }), who, its.action, subjectOf(its), number(its.jobs), detailOf(its.detail)];
+  return [moment(its.at), who, its.action, subjectOf(its), number(its.jobs), detailOf(its.detail)];
 }
 
 function subjectOf({ subject }) {

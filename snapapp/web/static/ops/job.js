@@ -178,7 +178,7 @@ function attemptStep({ number: attempt, cost, errors = [] }) {
 }
 
 function step(status, words, at) {
-  const item = make("li", {}, make("p", {}, make("b", { textContent: words }), " ", moment(at, { full: true })));
+  const item = make("li", {}, make("p", {}, make("b", { textContent: words }), " ", moment(at)));
   item.dataset.state = status;
   return item;
 }
@@ -199,9 +199,9 @@ function factsOf(job) {
   add("attempt", `${job.attemptCount} of at most ${job.maxAttempts}`);
   add("waited", typeof job.waitedMs === "number" ? span(job.waitedMs) : null);
   add("ran", typeof job.ranMs === "number" ? span(job.ranMs) : null);
-  add("heartbeat", moment(job.lockedAt, { full: true }));
-  add("lease ends", moment(job.lockExpiresAt, { full: true }));
-  add("asked to stop", moment(job.cancelRequestedAt, { full: true }));
+  add("heartbeat", moment(job.lockedAt));
+  add("lease ends", moment(job.lockExpiresAt));
+  add("asked to stop", moment(job.cancelRequestedAt));
   add("interruptions", job.interruptions ? String(job.interruptions) : null);
   add("lost workers", job.losses ? String(job.losses) : null);
   add("suspect", job.suspect);

@@ -89,11 +89,11 @@ export function since(text) {
   return away < 0 ? `in ${span(-away)}` : `${span(away)} ago`;
 }
 
-/** A time in words, with the exact time as its title. */
-export function moment(text, { full = false } = {}) {
+/** A time, and how long ago that is. Both are text: a title is shown to the mouse only. */
+export function moment(text) {
   if (!text) return null;
   const clock = new Date(text).toLocaleString([], { dateStyle: "short", timeStyle: "medium" });
-  return make("time", { dateTime: text, title: clock, textContent: full ? `${clock}, ${since(text)}` : since(text) });
+  return make("time", { dateTime: text, textContent: `${clock}, ${since(text)}` });
 }
 
 export const number = (value) => value.toLocaleString("en");

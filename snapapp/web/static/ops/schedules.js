@@ -62,7 +62,7 @@ export function scheduleView({ parts: [name], again, go }) {
     next.hidden = !its.workers;
     renew(actions, [actionsOf(its, again, go)]);
     ledger.fill(its.slots.map((slot) => [
-      moment(slot.slot, { full: true }), outcome(slot.outcome), slot.why ?? "",
+      moment(slot.slot), outcome(slot.outcome), slot.why ?? "",
       slot.jobId ? make("span", {}, jobLink(slot.jobId), " ", slot.jobStatus ? badge(slot.jobStatus) : "pruned") : "", moment(slot.recordedAt),
     ]));
   }
@@ -70,7 +70,7 @@ export function scheduleView({ parts: [name], again, go }) {
   async function showComing() {
     const { items } = await ask(`${pathOf(name)}/preview?count=${COMING}`);
     coming.replaceChildren(...items.map((slot) =>
-      make("li", {}, moment(slot.at, { full: true }), make("span", { className: "quiet", textContent: slot.note ? ` ${slot.note}` : "" }))));
+      make("li", {}, moment(slot.at), make("span", { className: "quiet", textContent: slot.note ? ` ${slot.note}` : "" }))));
   }
 
   return {

@@ -60,9 +60,9 @@ function poolRow(its) {
   ];
 }
 
-const decisionRow = (its) => [moment(its.at, { full: true }), `${its.pool} on ${its.host}`, `${its.present} → ${its.wanted}`, its.reason];
+const decisionRow = (its) => [moment(its.at), `${its.pool} on ${its.host}`, `${its.present} → ${its.wanted}`, its.reason];
 
 function exitRow(its) {
   const lived = span(Date.parse(its.exitedAt) - Date.parse(its.startedAt));
-  return [moment(its.exitedAt, { full: true }), `${its.name} (${its.host}, pid ${its.pid})`, its.reason, number(its.jobsCompleted), number(its.jobsFailed), lived];
+  return [moment(its.exitedAt), `${its.name} (${its.host}, pid ${its.pid})`, its.reason, number(its.jobsCompleted), number(its.jobsFailed), lived];
 }
