@@ -2,11 +2,12 @@
 
 import json
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
 from typing import IO, Annotated, Any
 from uuid import UUID
@@ -20,7 +21,7 @@ from snapapp.api.http.errors import may_be
 from snapapp.api.http.lenient_query import LenientRoute
 from snapapp.api.http.routers import Router
 from snapapp.api.http.schema import Label
-from snapapp.api.http.tenancy import Presented, begun
+from snapapp.api.http.tenancy import Credentials, Presented, begun
 from snapapp.api.http.timely import TimelyResponse
 from snapapp.api.product.archive import Evidence, archive
 from snapapp.api.product.public import names_of
@@ -32,6 +33,7 @@ from snapapp.domain.paging import LONGEST, Page, Window
 from snapapp.domain.search import Criteria
 from snapapp.domain.tables import Snap
 from snapapp.domain.transactions import TenantTransaction
+from snapapp.process.monolith import Monolith
 from snapapp.storage import full_disk_as_no_room
 
 router = Router(prefix="/v2/snaps", tags=["snaps"], route_class=LenientRoute)
@@ -84,8 +86,18 @@ def export_snaps(
 ) -> StreamingResponse:
     """All snaps that match, oldest first: at most 10,000, or 200 with their files. The filters are those of a search;
     without any, all snaps of the tenant are exported."""
+    return exported(monolith, credentials, places, form, partial(_page, which, video_id, nickname))
+
+
+Find = Callable[[TenantTransaction, Window], Page[Snap]]
+
+
+def exported(
+    monolith: Monolith, credentials: Credentials, places: Places, form: ExportFormat, find: Find
+) -> StreamingResponse:
+    """The answer that holds all snaps that `find` finds page by page."""
     with begun(monolith, credentials, sees_one_moment=True) as transaction, transaction.as_tenant():
-        export = _gather(_pages(transaction, which, video_id, nickname), places, form, monolith.settings.data_dir)
+        export = _gather(_pages(transaction, find), places, form, monolith.settings.data_dir)
     match form:
         case ExportFormat.CSV:
             content = export.csv()
@@ -103,20 +115,18 @@ def export_snaps(
     return TimelyResponse(_closing(export, content), headers, what="An export", send_within=SEND_WITHIN)
 
 
-def _pages(
-    own: TenantTransaction, which: Criteria, video_id: UUID | None, nickname: str | None
-) -> Iterator[Page[Snap]]:
+def _pages(own: TenantTransaction, find: Find) -> Iterator[Page[Snap]]:
     """All pages, by offset. The transaction must see one moment: otherwise a snap that is deleted meanwhile would make
     the next page skip another."""
     for offset in range(0, ROWS_MAX + 1, LONGEST):
-        page = _page(own, which, video_id, nickname, Window(offset, LONGEST, "createdAt", "asc"))
+        page = find(own, Window(offset, LONGEST, "createdAt", "asc"))
         yield page
         if not page.has_more:
             return
 
 
 def _page(
-    own: TenantTransaction, which: Criteria, video_id: UUID | None, nickname: str | None, window: Window
+    which: Criteria, video_id: UUID | None, nickname: str | None, own: TenantTransaction, window: Window
 ) -> Page[Snap]:
     db, code = own.db, own.code
     if video_id is None and nickname is None:

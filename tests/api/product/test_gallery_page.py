@@ -70,6 +70,13 @@ def test_every_filter_of_the_form_narrows(client: TestClient, engine: sqlalchemy
         ({"q": " ", "subjectId": "", "status": "", "from": "", "attrMin": ""}, [b, a]),  # as a form sends what is empty
     ):
         assert found(client, **asked) == wanted, asked
+        if wanted:  # and so does the file that the page leads to
+            page = client.get("/snaps", params={**asked, "lang": "pt", "offset": "0"}).text
+            [export] = re.findall('href="(/snaps/export[^"]*format=json)"', page)
+            items = client.get(unescape(export)).json()["items"]
+            assert [item["snapId"] for item in items] == sorted(wanted, key=[a, b].index), asked
+    assert client.get("/snaps/export").text.count("BR-") == 2
+    assert client.get("/snaps/export?from=yesterday").status_code == 400
 
 
 def test_where_no_day_is_asked_for_no_time_zone_is_looked_up(client: TestClient) -> None:

@@ -5,20 +5,22 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta, tzinfo
+from typing import Annotated
 from urllib.parse import urlencode
 from zoneinfo import ZoneInfo
 
-from fastapi import Request, Response
-from fastapi.responses import HTMLResponse
+from fastapi import Query, Request, Response
+from fastapi.responses import HTMLResponse, StreamingResponse
 
 from snapapp.api.http.deps import MonolithDep
 from snapapp.api.http.routers import Router
 from snapapp.api.http.tenancy import Presented
+from snapapp.api.product.exports import ExportFormat, exported
 from snapapp.api.product.pages.language import Language
 from snapapp.api.product.pages.moment import page_moment
 from snapapp.api.product.pages.page import answered, shown
 from snapapp.api.product.snap_views import lines_of
-from snapapp.api.product.urls import for_page
+from snapapp.api.product.urls import Placed, for_page
 from snapapp.domain import search, templates
 from snapapp.domain.paging import Page, Window
 from snapapp.domain.search import Criteria
@@ -77,9 +79,30 @@ def gallery(monolith: MonolithDep, credentials: Presented, request: Request) -> 
             start=start,
             newer=_address(parameters, offset=max(0, start - AT_ONCE)) if start else None,
             older=_address(parameters, offset=start + AT_ONCE) if page_found and page_found.has_more else None,
+            exports={each.upper(): _export_of(parameters, each) for each in ExportFormat},
         )
 
     return answered(monolith, credentials, request, page)
+
+
+@router.get("/snaps/export", response_class=StreamingResponse)
+def export_found(
+    monolith: MonolithDep,
+    credentials: Presented,
+    places: Placed,
+    request: Request,
+    form: Annotated[ExportFormat, Query(alias="format")] = ExportFormat.CSV,
+) -> StreamingResponse:
+    """All that the page with the same parameters finds, in a file."""
+    asked = _parameters_of(request.query_params)
+    criteria = _criteria(asked)
+    return exported(
+        monolith,
+        credentials,
+        places,
+        form,
+        lambda own, window: search.recent(own.db, own.code, window, criteria, nickname=asked.get("nickname")),
+    )
 
 
 # --- what is asked for ------------------------------------------------------------------------------------------
@@ -94,6 +117,11 @@ def _parameters_of(query: Mapping[str, str]) -> dict[str, str]:
 def _address(asked: Mapping[str, str], **changed: object) -> str:
     parameters = {name: value for name, value in {**asked, **changed}.items() if value}
     return f"/snaps?{urlencode(parameters)}" if parameters else "/snaps"
+
+
+def _export_of(asked: Mapping[str, str], form: ExportFormat) -> str:
+    parameters = {name: value for name, value in asked.items() if name not in ("offset", "lang")}
+    return f"/snaps/export?{urlencode({**parameters, 'format': form.value})}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,13 +165,18 @@ def _page_or_mistakes(own: TenantTransaction, asked: Mapping[str, str]) -> tuple
 
 def _search(own: TenantTransaction, asked: Mapping[str, str]) -> Page[Snap]:
     """The snaps that match the parameters. Raises Invalid."""
+    criteria, window = _criteria(asked), Window(_offset(asked.get("offset", "0")), AT_ONCE)
+    return search.recent(own.db, own.code, window, criteria, nickname=asked.get("nickname"))
+
+
+def _criteria(asked: Mapping[str, str]) -> Criteria:
+    """The conditions, without the person's name. Raises Invalid."""
     since, until, status = _day("from", asked), _day("to", asked, days_on=1), _status(asked.get("status"))
-    window = Window(_offset(asked.get("offset", "0")), AT_ONCE)
     if "attrKey" not in asked and {*_OF_FIELD} & asked.keys():
         raise Invalid("attrKey: is missing")
     if "attrKey" in asked and not {*_OF_FIELD[1:]} & asked.keys():
         raise Invalid("attrKey: what is it, or at least, or at most?")
-    criteria = Criteria(
+    return Criteria(
         subject_id=asked.get("subjectId"),
         q=asked.get("q"),
         attr_key=asked.get("attrKey"),
@@ -155,7 +188,6 @@ def _search(own: TenantTransaction, asked: Mapping[str, str]) -> Page[Snap]:
         since=since,
         until=until,
     )
-    return search.recent(own.db, own.code, window, criteria, nickname=asked.get("nickname"))
 
 
 def _zone(name: str | None) -> tzinfo:
