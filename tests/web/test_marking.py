@@ -367,6 +367,18 @@ def test_what_is_typed_while_a_moment_is_saved_stays_where_it_is_typed(
         expect(page.locator("#describe-said")).to_contain_text("sign in again, at the top of this page")
         expect(page.locator("#sign-in")).to_be_visible()
         expect(page.get_by_label("Subject")).to_have_value("ss")
+
+        expect(moments(page).nth(1)).to_contain_text(SOME_FRAMES, timeout=PATIENCE)  # nothing else is asked any more
+        late: list[Route] = []
+        page.route("**/v2/snaps/*", lambda route: late.append(route))
+        moments(page).first.get_by_role("button", name="Correct").click()
+        until(lambda: page.evaluate("1") and bool(late))
+        page.get_by_label("Subject").press_sequentially("7")
+        with page.expect_response("**/v2/snaps/*"):
+            late[0].continue_()
+        page.evaluate(DRAWN)
+        page.keyboard.type("8")
+        expect(page.get_by_label("Subject")).to_have_value("78ss")
     assert named(db) == {1.2: "BR-1"}
     notes = "SELECT subject -> 'attributes' -> 0 ->> 'stringValue' FROM snap WHERE NOT is_draft"
     assert scalar(db, notes) == "limps"

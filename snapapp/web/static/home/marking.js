@@ -154,6 +154,10 @@ export async function describeSnap(snap) {
   focusForm();
 }
 
+// The form that was asked for must not open, on a slow line, under the hands of somebody who types elsewhere by now: the
+// rest of a name would be filed at its moment. Nobody types into the timeline or a list.
+document.addEventListener("input", ({ target: input }) => input.matches("select, [type=range]") || (asked += 1), { capture: true });
+
 /** Opens the form for a moment. Text that was typed for the previous moment is kept with that moment. */
 export function describe(moment) {
   keepTyped();
