@@ -108,7 +108,7 @@ def _held_by(holder: Holder, limits: Limits) -> Finding:
         severity=_how_bad(
             holder.seconds, holder.back, limits.xmin_idle if holder.is_idle else limits.xmin_held, limits
         ),
-        saw=f"{who}: {_doing(holder)}, {_transactions(holder.back)} back.",
+        saw=f"{who}: {_doing(holder)}, {counted(holder.back, 'transaction', 'transactions')} back.",
         why=_WHY_XMIN,
         do=do,
         paste=f"SELECT pg_terminate_backend({holder.pid});",
@@ -119,10 +119,6 @@ def _held_by(holder: Holder, limits: Limits) -> Finding:
 def _how_bad(seconds: float | None, back: int, allowed: timedelta, limits: Limits) -> Severity:
     is_long = seconds is not None and seconds >= allowed.total_seconds()
     return Severity.WARNING if is_long or back >= limits.xmin_held_back else Severity.NOTICE
-
-
-def _transactions(back: int) -> str:
-    return counted(back, "transaction", "transactions")
 
 
 def _doing(holder: Holder) -> str:
@@ -137,7 +133,8 @@ def _prepared(examined: ExaminedDatabase) -> Iterator[Finding]:
         yield Finding(
             id="XMIN_PREPARED",
             severity=_how_bad(seconds, back, examined.limits.xmin_idle, examined.limits),
-            saw=f"The prepared transaction {gid} of {owner} is {span(seconds)} old, {_transactions(back)} back.",
+            saw=f"The prepared transaction {gid} of {owner} is {span(seconds)} old, "
+            f"{counted(back, 'transaction', 'transactions')} back.",
             why=f"{_WHY_XMIN} It also keeps its locks, and outlives a restart.",
             do="Its transaction manager has forgotten it, most likely: roll it back, or commit it.",
             paste=f"ROLLBACK PREPARED {quoted(gid)};",
@@ -155,7 +152,7 @@ def _slots(examined: ExaminedDatabase) -> Iterator[Finding]:
             id="XMIN_SLOT",
             severity=Severity.WARNING,
             saw=f"The {kind} replication slot {name}, {'in use' if is_active else 'which nobody reads'}, holds "
-            f"{_transactions(back)} back and keeps {size(kept)} of WAL.",
+            f"{counted(back, 'transaction', 'transactions')} back and keeps {size(kept)} of WAL.",
             why=f"{_WHY_XMIN if back else ''} The WAL that it keeps fills the disk.".strip(),
             do="Bring its reader back, or drop it. max_slot_wal_keep_size puts a cap on what slots may keep.",
             paste=f"SELECT pg_drop_replication_slot({quoted(name)});",
@@ -312,7 +309,8 @@ def judged(its: Table, limits: Limits) -> Iterator[Finding]:
     wrong = [*_unswept(its, limits), *_unanalyzed(its, limits)]
     yield from wrong
     if not wrong:
-        saw = f"{its.name}: {_rows(its)}, {its.dead:,} dead ({_next(its)}), {size(its.bytes)}; vacuumed "
+        rows = counted(its.live, "row", "rows")
+        saw = f"{its.name}: {rows}, {its.dead:,} dead ({_next(its)}), {size(its.bytes)}; vacuumed "
         yield Finding(id="TABLE", saw=f"{saw}{ago(its.vacuumed)}, analyzed {ago(its.analyzed)}.", numbers=its.numbers)
 
 
@@ -321,7 +319,7 @@ def _unswept(its: Table, limits: Limits) -> Iterator[Finding]:
         yield Finding(
             id="AUTOVACUUM_OFF",
             severity=Severity.WARNING,
-            saw=f"{its.name} has autovacuum turned off, and {_dead(its)}.",
+            saw=f"{its.name} has autovacuum turned off, and {counted(its.dead, 'dead tuple', 'dead tuples')}.",
             why="A queue's table gathers dead tuples faster than any other: every claim steps over them.",
             do="Turn it on again.",
             paste=f"ALTER TABLE {its.name} RESET (autovacuum_enabled);",
@@ -331,21 +329,14 @@ def _unswept(its: Table, limits: Limits) -> Iterator[Finding]:
         yield Finding(
             id="DEAD_TUPLES",
             severity=Severity.WARNING,
-            saw=f"{its.name} has {_dead(its)} beside {_rows(its)} ({_next(its)}); vacuumed {ago(its.vacuumed)}.",
+            saw=f"{its.name} has {counted(its.dead, 'dead tuple', 'dead tuples')} beside "
+            f"{counted(its.live, 'row', 'rows')} ({_next(its)}); vacuumed {ago(its.vacuumed)}.",
             why="Autovacuum does not keep up or is kept from it; claims and lists get slower.",
             do="See the check `xmin` first: what it names keeps vacuum from removing anything. Then sweep.",
             paste=f"VACUUM (ANALYZE, VERBOSE) {its.name};",
             numbers=its.numbers,
             remedy=Remedy(Act.VACUUM, its.name),
         )
-
-
-def _rows(its: Table) -> str:
-    return counted(its.live, "row", "rows")
-
-
-def _dead(its: Table) -> str:
-    return counted(its.dead, "dead tuple", "dead tuples")
 
 
 def _next(its: Table) -> str:

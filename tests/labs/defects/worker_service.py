@@ -239,8 +239,8 @@ DEFECTS: dict[str, Mutant] = {
         "jobs/worker/test_worker::test_stopping_twice_or_before_the_start_is_fine",
         (
             "snapapp/jobs/worker/duties.py",
-            "        if self._scheduler.running:\n            self",
-            "        if True:\n            self",
+            "        if self._scheduler.running:\n            with",
+            "        if True:\n            with",
         ),
         (
             _WORKER,
