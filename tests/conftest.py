@@ -188,6 +188,7 @@ _TO_HAVE = {
     "OpenTelemetry is not installed": "what sends traces: make telemetry",
     "Dask is not installed": "a cluster: make setup, which installs what the lock has",
     "openssl is not installed": "certificates for a cluster: apt install openssl",
+    "there is no small disk": "the right to mount one: root, or a kernel that gives users namespaces",
     "make peers": "other queues to compare with: make peers",
 }
 

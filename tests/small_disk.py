@@ -20,5 +20,5 @@ def run(
     argv = [*apart, sys.executable, str(folder), code]
     result = subprocess.run(argv, env=environment, cwd=ROOT, capture_output=True, text=True, check=False)
     if "unshare:" in result.stderr or "mount:" in result.stderr:
-        pytest.skip(f"no disk of our own to fill: {result.stderr.strip()}")
+        pytest.skip(f"there is no small disk: {result.stderr.strip()}")
     return result

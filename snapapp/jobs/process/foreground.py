@@ -8,6 +8,7 @@ from time import monotonic, sleep
 
 import psycopg
 
+from snapapp.jobs.amounts import counted
 from snapapp.jobs.model import Job
 from snapapp.jobs.os.signals import Signals
 from snapapp.jobs.process.runtime import Runtime
@@ -89,7 +90,7 @@ def say_how_long(worker: Worker) -> None:
     """Logs how long the running jobs may take, for a person who typed Ctrl-C."""
     if running := worker.running:
         grace = worker.settings.shutdown_grace.total_seconds()
-        what = "1 job runs and may" if running == 1 else f"{running} jobs run and may"
+        what = counted(running, "job runs and may", "jobs run and may")
         _log.info("%s finish within %g s. A second signal (Ctrl-C) ends them now, and they come again.", what, grace)
 
 

@@ -1,5 +1,6 @@
 """/v2/videos: uploads as they arrive, and what they leave when they do not."""
 
+import asyncio
 import hashlib
 import http.client
 import json
@@ -15,8 +16,10 @@ from uuid import UUID
 import psycopg
 import pytest
 import sqlalchemy
+from fastapi import HTTPException, Request
 from starlette.testclient import TestClient
 
+from snapapp.api.http.files.upload_parser import Incoming
 from snapapp.domain import videos
 from snapapp.storage import keys
 from tests.api.conftest import served
@@ -238,6 +241,32 @@ def test_a_form_has_few_fields_also_if_all_have_the_same_name(client: TestClient
     form = b"--b\r\nContent-Disposition: form-data; name=a\r\n\r\nx\r\n" * 30 + b"--b--\r\n"
     answer = client.post(VIDEOS, content=form, headers={"Content-Type": "multipart/form-data; boundary=b"})
     assert (answer.status_code, answer.json()["message"]) == (400, "Malformed form: it has too many fields")
+
+
+def test_a_file_that_is_sent_as_a_field_is_refused_before_all_of_it_has_come() -> None:
+    """As curl does with a "<" where an "@" is meant."""
+    part = b"--b\r\nContent-Disposition: form-data; name=file\r\n\r\n%s\r\n"
+    kind = [(b"content-type", b"multipart/form-data; boundary=b")]
+
+    def said(*texts: bytes) -> object:
+        form = b"".join(part % text for text in texts) + b"--b--\r\n"
+        pieces = iter([form[start : start + 1000] for start in range(0, len(form), 1000)])
+
+        async def receive() -> dict[str, object]:
+            piece = next(pieces, b"")
+            return {"type": "http.request", "body": piece, "more_body": bool(piece)}
+
+        async def read() -> None:
+            async for _ in Incoming(Request({"type": "http", "headers": kind}, receive)).pieces():
+                pass
+
+        with pytest.raises(HTTPException) as refused:
+            asyncio.run(read())
+        return refused.value.status_code, refused.value.detail, next(pieces, None) is None
+
+    too_long = "Malformed form: file has no filename, and is too long for a field"
+    assert said(b"x" * 9000) == (400, too_long, False)
+    assert said(b"x" * 4000, b"x" * 4000) == (400, "The form holds no file", True)
 
 
 @pytest.mark.parametrize(

@@ -128,7 +128,7 @@ def small_disk(megabytes: int) -> Iterator[Path]:
     with tempfile.TemporaryDirectory(prefix="snapapp-disk-") as folder:
         mount = ["mount", "-t", "tmpfs", "-o", f"size={megabytes}m,mode=700", "tmpfs", folder]
         if os.geteuid() != 0 or subprocess.run(mount, capture_output=True, check=False).returncode != 0:
-            pytest.skip("needs to mount a small disk")
+            pytest.skip("there is no small disk: whoever mounts this one must be root")
         try:
             yield Path(folder)
         finally:

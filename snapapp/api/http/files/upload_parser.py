@@ -71,6 +71,7 @@ class _Form:
         self._data: list[bytes] = []
         self._header = bytearray()
         self._value = bytearray()
+        self._field_size = 0
         self._disposition = b""  # the part's Content-Disposition
         self._field: str | None = None  # the name of the present part; None if it is the file
         self.parser = MultipartParser(
@@ -94,7 +95,7 @@ class _Form:
         self._parts += 1
         if self._parts > _FIELDS_MAX + 1:
             raise HTTPException(400, "Malformed form: it has too many fields")
-        self._disposition, self._value = b"", bytearray()
+        self._disposition, self._field_size = b"", 0
 
     def _on_header(self, data: bytes, start: int, end: int) -> None:
         self._header += data[start:end]  # bounded: the parser allows 8 headers a part, each of 4 kB
@@ -122,8 +123,8 @@ class _Form:
         if self._field is None:
             self._data.append(data[start:end])
             return
-        self._value += data[start:end]
-        if len(self._value) > _FIELD_MAX:
+        self._field_size += end - start
+        if self._field_size > _FIELD_MAX:
             raise HTTPException(400, f"Malformed form: {self._field[:60]} has no filename, and is too long for a field")
 
     def _finish(self) -> None:
