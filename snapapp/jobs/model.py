@@ -109,6 +109,7 @@ class Job(Generic[P, R]):
     parents_json: bytes | None = field(default=None, repr=False)  # fetched with the payload
     channel: Channel | None = field(default=None, repr=False)
     claimed_at: float = field(default=0.0, repr=False)  # monotonic, when the claim was sent
+    leased_at: float = field(default=0.0, repr=False)  # monotonic, when the claim or beat was sent that its lease is of
     started_at: float | None = field(default=None, repr=False)  # monotonic; written by the slot that runs it
     deadline: float | None = field(default=None, repr=False)  # monotonic; written by the slot that runs it
     stop: JobsError | None = field(default=None, repr=False)  # why it should end; written by the beat

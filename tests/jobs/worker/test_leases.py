@@ -13,9 +13,11 @@ from snapapp.jobs.process.runtime import Runtime
 from snapapp.jobs.registry import Registry
 from snapapp.jobs.rows import leases, roster
 from snapapp.jobs.rows.roster import Report
+from snapapp.jobs.worker.leases.held import HeldJobs
 from tests.factory import Db, ago, make_job, row, scalar
 from tests.jobs.doctor.examining import member
 from tests.jobs.worker.test_hooks import effects, make_effects, put_effect
+from tests.jobs.worker.test_neighbours import refuse
 from tests.jobs.working import Gate, quick_settings, until, until_status, working
 
 
@@ -103,6 +105,45 @@ def test_a_job_that_runs_for_longer_than_a_lease_keeps_it(url: str, db: Db, regi
         assert job_id
         done = until_status(db, job_id, "COMPLETED")
     assert (done.attempt_count, done.errors) == (1, [])
+
+
+def test_a_job_whose_beat_postgresql_refuses_takes_its_lease_for_lost(url: str, db: Db, registry: Registry) -> None:
+    """By its own clock, because nobody looks for ended leases here. Its neighbour, of the same statement, goes on."""
+    ends: dict[str, BaseException | None] = {}
+
+    def patient(job: Job) -> None:
+        for _ in range(500):
+            if "bad" in ends:
+                break
+            try:
+                job.raise_if_cancelled()
+            except LeaseLost as lost:
+                ends[job.kind] = lost
+                raise
+            threading.Event().wait(0.01)
+
+    registry.processor("bad")(patient)
+    registry.processor("good")(patient)
+    refuse(db, "snap_processing_job", "NEW.kind = 'bad' AND NEW.status = 'RUNNING' AND NEW.started_at IS NOT NULL")
+    with working(url, registry, lease_for=timedelta(seconds=1), recover_every=timedelta(hours=1)) as (_, heard):
+        bad, good = enqueue(db, "bad"), enqueue(db, "good")
+        assert bad
+        assert good
+        heard.wait_for(events.JOB_LOST)
+        until_status(db, good, "COMPLETED")
+    assert [*ends] == ["bad"]
+
+
+def test_a_lease_counts_from_its_own_claim_and_from_beats_that_were_for_it() -> None:
+    """The answer to a claim may take long, and a beat that was sent meanwhile knows nothing of its jobs."""
+    held_jobs = HeldJobs(lease_for=timedelta(seconds=10), beat_every=timedelta(seconds=2))
+    early, late = (Job(number, "noop", "default", "", 0, None, None, 1, 3, 1, None, None) for number in (1, 2))
+    held_jobs.add([early], claimed_at=100)
+    held_jobs.confirm(held_jobs.all(), sent_at=105)
+    held_jobs.add([late], claimed_at=101)  # asked for before the beat, answered after it
+    assert [held_jobs.is_sure(late, now) for now in (108.9, 109.1)] == [True, False]
+    assert [held_jobs.is_over(late, now) for now in (110.9, 111.1)] == [False, True]
+    assert [held_jobs.is_sure(early, now) for now in (112.9, 113.1)] == [True, False]
 
 
 AN_HOUR_ON = """

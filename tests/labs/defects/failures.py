@@ -81,12 +81,12 @@ DEFECTS: dict[str, Mutant] = {
         "jobs/worker/test_frozen::test_a_worker_that_stood_still_takes_its_leases_for_lost_by_its_own_clock",
         (
             "snapapp/jobs/worker/leases/held.py",
-            "return now < max(job.claimed_at, self._confirmed_at) + self._sure_for",
+            "return now < job.leased_at + self._sure_for",
             "return True",
         ),
         (
             "snapapp/jobs/worker/leases/held.py",
-            "return now >= max(job.claimed_at, self._confirmed_at) + self._kill_after",
+            "return now >= job.leased_at + self._kill_after",
             "return False",
         ),
     ),

@@ -56,7 +56,6 @@ class Heartbeat:
         with self._database.connection() as db:
             for start in range(0, len(jobs), _PAGE):
                 self._extend(db, jobs[start : start + _PAGE], sent_at)
-            self._held_jobs.confirm(sent_at)
             if not self._has_declared:
                 roster.declare(db, self._member.declared)
                 self._has_declared = True
@@ -91,7 +90,11 @@ class Heartbeat:
     def _extend(self, db: Db, jobs: list[Job], sent_at: float) -> None:
         def beaten(some: Sequence[Job]) -> list[leases_rows.Beat]:
             ran_for = [None if job.started_at is None else sent_at - job.started_at for job in some]
-            return [leases_rows.beat(db, [job.lease for job in some], ran_for, self._parts.settings.lease_for)]
+            beat = leases_rows.beat(db, [job.lease for job in some], ran_for, self._parts.settings.lease_for)
+            self._held_jobs.confirm(
+                some, sent_at
+            )  # not those that PostgreSQL refuses, nor any that were claimed meanwhile
+            return [beat]
 
         for beat in row_by_row(beaten, jobs, self._refused):
             self._interrupt_lost(beat, jobs)

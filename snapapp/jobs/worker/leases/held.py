@@ -23,7 +23,6 @@ class HeldJobs:
         self._jobs: dict[int, Job] = {}
         self._sure_for = (lease_for - beat_every).total_seconds()
         self._kill_after = lease_for.total_seconds()
-        self._confirmed_at = float("-inf")  # when the last confirmed beat was sent; written by the beat
 
     def __len__(self) -> int:
         return len(self._jobs)
@@ -33,7 +32,7 @@ class HeldJobs:
         earlier attempts at the same jobs that this worker still runs: they lost their leases while it was frozen."""
         displaced = []
         for job in jobs:
-            job.claimed_at = claimed_at
+            job.claimed_at = job.leased_at = claimed_at
             if earlier := self._jobs.get(job.id):
                 displaced.append(earlier)
             self._jobs[job.id] = job
@@ -52,16 +51,18 @@ class HeldJobs:
     def all(self) -> list[Job]:
         return list(self._jobs.values())
 
-    def confirm(self, sent_at: float) -> None:
-        self._confirmed_at = sent_at
+    def confirm(self, jobs: Iterable[Job], sent_at: float) -> None:
+        """A beat for these jobs, which was sent then, has reached the database."""
+        for job in jobs:
+            job.leased_at = sent_at
 
     def is_sure(self, job: Job, now: float) -> bool:
         """Is the lease certainly still ours? False from one beat before its end: then the job must not start."""
-        return now < max(job.claimed_at, self._confirmed_at) + self._sure_for
+        return now < job.leased_at + self._sure_for
 
     def is_over(self, job: Job, now: float) -> bool:
         """Has the lease run out by our clock? Then another worker may be running the job."""
-        return now >= max(job.claimed_at, self._confirmed_at) + self._kill_after
+        return now >= job.leased_at + self._kill_after
 
 
 class JobChannel:
