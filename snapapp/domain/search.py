@@ -110,7 +110,7 @@ _BY_MOMENT = Order(
     tie=Snap.id,
 )
 
-# --- by video, by person ----------------------------------------------------------------------------------------
+# --- by video -----------------------------------------------------------------------------------------------------
 
 
 def of_video(
@@ -118,11 +118,6 @@ def of_video(
 ) -> Page[Snap]:
     """The snaps of a video, ordered by moment; empty where there is no such video."""
     return _page(db, tenant, [Snap.video_id == video_id, *_by(nickname)], _BY_MOMENT, window)
-
-
-def mine(db: Session, tenant: str, nickname: str, window: Window = FIRST) -> Page[Snap]:
-    """The snaps of one person, newest first."""
-    return _page(db, tenant, _by(nickname), _BY_CREATION, window)
 
 
 def _by(nickname: str | None) -> list[Condition]:
@@ -153,10 +148,17 @@ def by_subject(
 
 
 def recent(
-    db: Session, tenant: str, window: Window = FIRST, criteria: Criteria = ANY, *, nickname: str | None = None
+    db: Session,
+    tenant: str,
+    window: Window = FIRST,
+    criteria: Criteria = ANY,
+    *,
+    nickname: str | None = None,
+    video_id: UUID | None = None,
 ) -> Page[Snap]:
     """The snaps of a tenant that meet the criteria, newest first."""
     conditions = [*_about(tenant, criteria), *_when(criteria), *_by(nickname)]
+    conditions += [] if video_id is None else [Snap.video_id == video_id]
     conditions += [_among(db, having) for having in _beside(tenant, criteria)]
     return _page(db, tenant, conditions, _BY_CREATION, window)
 

@@ -134,7 +134,7 @@ def test_accents_without_an_end_on_one_letter_cost_the_other_words_nothing() -> 
 def test_no_function_takes_a_text_that_cannot_be_kept(own: Session, text: str) -> None:
     snap = make_snap(own, OWN)
     for call in (
-        lambda: search.mine(own, OWN, text),
+        lambda: search.recent(own, OWN, nickname=text),
         lambda: search.videos_mine(own, OWN, text),
         lambda: search.of_video(own, OWN, snap.video_id, nickname=text),
     ):

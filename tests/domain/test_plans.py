@@ -149,7 +149,7 @@ LISTS: dict[str, tuple[str, Callable[[Session, Window], object]]] = {
             own, BIG, Criteria(subject_id="boi-0"), replace(window, sort_by="dataFilmagem")
         ),
     ),
-    "of a nickname": ("snap_of_nickname", lambda own, window: search.mine(own, BIG, "ANA", window)),
+    "of a nickname": ("snap_of_nickname", lambda own, window: search.recent(own, BIG, window, nickname="ANA")),
     "recent": ("snap_recent", lambda own, window: search.recent(own, BIG, window)),
     "of a status": (
         "snap_recent",

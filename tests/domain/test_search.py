@@ -211,8 +211,8 @@ def test_mine_are_a_nicknames_newest_first(own: Session) -> None:
     """S21."""
     mine = made(own, 3, nickname="Ana")
     make_snap(own, OWN, nickname="Bob", email="bob@example.org")
-    assert ids(search.mine(own, OWN, "aNa").items) == mine
-    assert ids(search.mine(own, OWN, "ana", Window(sort_dir="asc")).items) == mine[::-1]
+    assert ids(search.recent(own, OWN, nickname="aNa").items) == mine
+    assert ids(search.recent(own, OWN, Window(sort_dir="asc"), nickname="ana").items) == mine[::-1]
 
 
 def test_my_videos_say_how_many_snaps_and_which_was_the_last(own: Session) -> None:
@@ -244,7 +244,7 @@ def test_hidden_snaps_are_in_no_list(own: Session) -> None:
     snaps.remove(own, OWN, snap.id)
     assert found(own, subject_id="boi-7") == found(own, attr_key="brinco", attr_value="A1") == found(own, q="boi") == []
     assert search.of_video(own, OWN, snap.video_id).items == []
-    assert search.mine(own, OWN, "ana").items == search.recent(own, OWN).items == []
+    assert search.recent(own, OWN, nickname="ana").items == search.recent(own, OWN).items == []
     assert search.videos_mine(own, OWN, "ana").items == []
 
 
@@ -256,14 +256,14 @@ def test_pages_follow_each_other_without_gap_or_repetition(own: Session) -> None
     everything = {make_snap(own, OWN).id for _ in range(7)}
     seen: list[UUID] = []
     for offset, more in ((0, True), (3, True), (6, False)):
-        page = search.mine(own, OWN, "ana", Window(offset=offset, limit=3))
+        page = search.recent(own, OWN, Window(offset=offset, limit=3), nickname="ana")
         assert (page.offset, page.limit, page.has_more) == (offset, 3, more)
         assert (page.sort_by, page.sort_dir) == ("createdAt", "desc")
         seen += ids(page.items)
     assert len(seen) == 7
     assert set(seen) == everything
-    assert search.mine(own, OWN, "ana", Window(limit=7)).has_more is False
-    past = search.mine(own, OWN, "ana", Window(offset=100))
+    assert search.recent(own, OWN, Window(limit=7), nickname="ana").has_more is False
+    past = search.recent(own, OWN, Window(offset=100), nickname="ana")
     assert (past.items, past.has_more) == ([], False)
 
 
@@ -272,7 +272,7 @@ def test_a_list_is_sorted_by_what_it_allows_and_nothing_else(own: Session) -> No
     made(own, 2)
     for sort_by in ("createdAt", "processedAt", "resolvedStartSeconds", "dataFilmagem", "subjectId", "nickname"):
         for sort_dir in ("asc", "desc"):
-            assert len(search.mine(own, OWN, "ana", Window(sort_by=sort_by, sort_dir=sort_dir)).items) == 2
+            assert len(search.recent(own, OWN, Window(sort_by=sort_by, sort_dir=sort_dir), nickname="ana").items) == 2
     with pytest.raises(UnsupportedSort) as raised:
         search.videos_mine(own, OWN, "ana", Window(sort_by="id; DROP TABLE snap"))
     assert str(raised.value) == (

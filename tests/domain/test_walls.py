@@ -217,7 +217,7 @@ OWN: dict[str, Call] = {
     "range": lambda db, who, its: search.by_subject(db, who, Criteria(attr_key="peso_referencia", attr_min=400), ONE),
     "words": lambda db, who, its: search.by_subject(db, who, Criteria(q="boi a1"), ONE),
     "completed": lambda db, who, its: search.recent(db, who, ONE, Criteria(status=SnapStatus.COMPLETED)),
-    "nickname": lambda db, who, its: search.mine(db, who, "only one", ONE),
+    "nickname": lambda db, who, its: search.recent(db, who, ONE, nickname="only one"),
 }
 
 
@@ -300,7 +300,7 @@ def test_a_search_that_claims_to_be_another_finds_nothing_within_a_scope(
 
 def test_lists_without_a_scope_hold_ones_own(engine: sqlalchemy.Engine, north: Everything, south: Everything) -> None:
     with begun(engine) as session:
-        assert ids(search.mine(session, "north", "ana")) == {north.snap.id, north.draft.id}
+        assert ids(search.recent(session, "north", nickname="ana")) == {north.snap.id, north.draft.id}
         assert ids(search.recent(session, "north")) == {north.snap.id, north.draft.id}
         assert [it.video_id for it in search.videos_mine(session, "north", "ana").items] == [north.snap.video_id]
         assert {it.id for it in videos.page(session, "north").items} == {north.snap.video_id, north.upload.id}
@@ -334,7 +334,7 @@ def test_lists_that_claim_to_be_another_are_empty_within_a_scope(
     engine: sqlalchemy.Engine, north: Everything, south: Everything
 ) -> None:
     with acting(engine, "north") as session:
-        assert search.mine(session, "south", "ana").items == []
+        assert search.recent(session, "south", nickname="ana").items == []
         assert search.recent(session, "south").items == []
         assert storage_use.of(session, "south").used_bytes == 0
         assert search.videos_mine(session, "south", "ana").items == []

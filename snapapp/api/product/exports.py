@@ -7,7 +7,6 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from enum import StrEnum
-from functools import partial
 from pathlib import Path
 from typing import IO, Annotated, Any
 from uuid import UUID
@@ -30,7 +29,6 @@ from snapapp.api.product.snaps import Narrowed
 from snapapp.api.product.urls import Placed
 from snapapp.domain import search
 from snapapp.domain.paging import LONGEST, Page, Window
-from snapapp.domain.search import Criteria
 from snapapp.domain.tables import Snap
 from snapapp.domain.transactions import TenantTransaction
 from snapapp.process.monolith import Monolith
@@ -86,7 +84,11 @@ def export_snaps(
 ) -> StreamingResponse:
     """All snaps that match, oldest first: at most 10,000, or 200 with their files. The filters are those of a search;
     without any, all snaps of the tenant are exported."""
-    return exported(monolith, credentials, places, form, partial(_page, which, video_id, nickname))
+
+    def find(own: TenantTransaction, window: Window) -> Page[Snap]:
+        return search.recent(own.db, own.code, window, which, nickname=nickname, video_id=video_id)
+
+    return exported(monolith, credentials, places, form, find)
 
 
 Find = Callable[[TenantTransaction, Window], Page[Snap]]
@@ -123,19 +125,6 @@ def _pages(own: TenantTransaction, find: Find) -> Iterator[Page[Snap]]:
         yield page
         if not page.has_more:
             return
-
-
-def _page(
-    which: Criteria, video_id: UUID | None, nickname: str | None, own: TenantTransaction, window: Window
-) -> Page[Snap]:
-    db, code = own.db, own.code
-    if video_id is None and nickname is None:
-        return search.recent(db, code, window, which)
-    if which != search.ANY:
-        raise HTTPException(400, "videoId and nickname go with each other, and with no other filter")
-    if video_id is not None:
-        return search.of_video(db, code, video_id, window, nickname=nickname)
-    return search.mine(db, code, nickname or "", window)
 
 
 # --- gathered ---------------------------------------------------------------------------------------------------

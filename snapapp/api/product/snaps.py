@@ -211,7 +211,7 @@ def list_my_snaps(
     nickname: Annotated[Label, Query(description="Who marked them, in any case.", examples=["ana"])],
 ) -> MySnapList:
     """The snaps that one person marked."""
-    matches = search.mine(own.db, own.code, nickname, page)
+    matches = search.recent(own.db, own.code, page, nickname=nickname)
     return MySnapList(**listed(matches, lines_of(matches.items, places)), nickname=nickname)
 
 
