@@ -36,7 +36,7 @@ TURNS = {90: Image.Transpose.ROTATE_90, 180: Image.Transpose.ROTATE_180, 270: Im
 
 # One thread each: of several, VP8's spin while they wait for each other, which took ten times the processor.
 X264 = {"preset": "ultrafast", "bf": "2", "g": "25", "threads": "1"}
-PYRAMID = {"preset": "veryfast", "bf": "5", "b-pyramid": "normal", "b_strategy": "0", "g": "40", "threads": "1"}
+PYRAMID = {"preset": "superfast", "bf": "5", "b-pyramid": "normal", "b_strategy": "0", "g": "40", "threads": "1"}
 OPEN_GOP = PYRAMID | {"x264-params": "open-gop=1:keyint=24:min-keyint=24"}
 VP8 = {"deadline": "realtime", "cpu-used": "8", "g": "24", "threads": "1"}
 X265 = {"preset": "ultrafast", "x265-params": "log-level=none:keyint=20:bframes=3:pools=none:frame-threads=1"}
@@ -110,7 +110,7 @@ GOOD: dict[str, Recipe] = {
     "av1": Recipe(codec="libsvtav1", clock=25, options={"preset": "12", "g": "20", "svtav1-params": "lp=1"}),
     "mpeg4": Recipe(codec="mpeg4", clock=25, options={"bf": "2", "g": "12", "threads": "1"}),
     "mjpeg_odd": Recipe(".mov", "mjpeg", size=(321, 181), pix_fmt="yuvj444p", options={"q:v": "3"}),
-    "prores": Recipe(".mov", "prores_ks", pix_fmt="yuv422p10le", options={"profile": "0", "threads": "1"}),
+    "prores": Recipe(".mov", "prores_aw", pix_fmt="yuv422p10le", options={"profile": "0", "threads": "1"}),
     "ts": Recipe(".ts", options=PYRAMID),
     "ts_open_gop": Recipe(".ts", options=OPEN_GOP, audio_from=0.0),
     "ts_irregular": Recipe(".ts", options=PYRAMID, times=irregular()),
@@ -347,12 +347,12 @@ class Interval:
 
 def number_on(image: Image.Image) -> int:
     """Of an upright picture of any size."""
-    grey, number = image.convert("L"), 0
-    cell = image.width / (BITS + 4)
+    cell, middle, number = image.width / (BITS + 4), image.height * 0.5, 0
+    band = image.crop((0, round(middle - 3), image.width, round(middle + 3))).convert("L")
     for bit in range(BITS):
-        left, middle = (bit + 2) * cell, image.height * 0.5
-        inner = grey.crop((round(left + cell * 0.3), round(middle - 3), round(left + cell * 0.7), round(middle + 3)))
-        number |= (sum(inner.tobytes()) / (inner.width * inner.height) > 127) << bit
+        left = (bit + 2) * cell
+        inner = band.crop((round(left + cell * 0.3), 0, round(left + cell * 0.7), band.height)).tobytes()
+        number |= (sum(inner) / len(inner) > 127) << bit
     return number
 
 
