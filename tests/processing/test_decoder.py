@@ -162,8 +162,9 @@ def behind_walls(targets: dict[str, Any]) -> dict[str, str]:
     return found
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def decoders() -> Iterator[Decoders]:
+    """One fork server for all: each test has decoders of its own, and whoever needs a new server ends this one."""
     made = Decoders(hostile.__name__)
     yield made
     made.stop()
