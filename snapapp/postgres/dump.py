@@ -15,6 +15,7 @@ from snapapp.postgres import binaries
 from snapapp.postgres.psql import conninfo, environment, psql_argv
 
 _OF_THE_SYSTEM = Path("/usr/lib/postgresql")  # Debian's place: a folder for each major version
+_WRAPPER = "pg_wrapper"  # what Debian has on the path: Perl, of 50 ms, that runs a program of one of those folders
 # Entries of a dump that a role which owns only its database may not restore: default privileges, and the comments of
 # extensions. (Extensions that exist already do no harm.)
 _LEFT_OUT = re.compile(r"[0-9]+; [0-9]+ [0-9]+ (DEFAULT ACL|COMMENT - EXTENSION) ")
@@ -106,7 +107,7 @@ def _programs(name: str) -> Iterator[Path]:
     """The installed programs; of one version the last is preferred, which is Debian's own."""
     with suppress(PostgresError):
         yield binaries.program(name)
-    if on_path := shutil.which(name):
+    if (on_path := shutil.which(name)) and Path(on_path).resolve().name != _WRAPPER:
         yield Path(on_path)
     yield from _OF_THE_SYSTEM.glob(f"*/bin/{name}")
 
