@@ -14,6 +14,7 @@ from snapapp.cli.arguments import ALL, FAMILIES, parser_for
 
 _PLACES = {  # the function in snapapp.cli of each command
     "serve": "processes.service.run",
+    "serve --reload": "processes.reload.run",  # only looks at files: to import the application takes two seconds
     "tenants": "product.tenant_command",
     "operators": "operators.run",
     "demo": "product.prepare_demo",
@@ -114,7 +115,8 @@ def _run(arguments: Namespace) -> int:
         level = settings.log_level
         if arguments.command not in _LOGS:
             logs.begin(settings, at_least=LogLevel.WARNING)
-        module, _, run = _PLACES[arguments.command].rpartition(".")
+        is_reload = arguments.command == "serve" and arguments.reload
+        module, _, run = _PLACES["serve --reload" if is_reload else arguments.command].rpartition(".")
         # ends as by Ctrl-C: an embedded server stops where nobody else uses it, and no file is left half made
         interrupted = handled(signal.default_int_handler, signal.SIGTERM, signal.SIGHUP)
         with nullcontext() if arguments.command in _LOGS else interrupted:

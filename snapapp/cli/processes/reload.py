@@ -5,11 +5,13 @@ import logging
 import os
 import subprocess
 import sys
+from argparse import Namespace
 from collections.abc import Iterator
 from importlib.machinery import PathFinder
 from pathlib import Path
 
 import snapapp
+from snapapp import logs
 from snapapp.jobs.os.parentage import ends_with_us
 from snapapp.jobs.os.signals import Signals
 from snapapp.postgres.in_use import in_use
@@ -24,7 +26,8 @@ _GRACE = {"SNAPAPP_SHUTDOWN_GRACE_MS": "1000"}
 _State = dict[Path, int]  # when each file was changed
 
 
-def run(settings: Settings) -> int:
+def run(_arguments: Namespace, settings: Settings) -> int:
+    logs.begin(settings)
     with Signals() as signals, in_use(settings, create=True):
         while True:
             before = _state(settings)

@@ -21,7 +21,6 @@ from fastapi import FastAPI
 from snapapp import logs
 from snapapp.api.http.requests.connections import Connection, most_open
 from snapapp.app import create_app
-from snapapp.cli.processes import reload
 from snapapp.errors import SnapError
 from snapapp.jobs.os.signals import Signals
 from snapapp.process.monolith import Monolith
@@ -36,11 +35,9 @@ _LAST_REQUESTS_WITHIN = 0.5  # seconds
 _WAITING_WITHIN = 2.0  # seconds; where new connections come without end, some are refused
 
 
-def run(arguments: Namespace, settings: Settings) -> int:
+def run(_arguments: Namespace, settings: Settings) -> int:
     """Serves until a signal; returns the exit code."""
     logs.begin(settings)
-    if arguments.reload:
-        return reload.run(settings)
     monolith, store = Monolith(settings), SocketStore()
     with Signals() as signals, store.take(_place(settings)) or bound_socket(settings) as listening:
         store.keep(listening)

@@ -111,7 +111,7 @@ def reloading(url: str, run: Callable[..., Running], tmp_path: Path) -> tuple[Ru
     """`serve --reload` with a module that declares the kind mine.one."""
     module = tmp_path / "mine.py"
     module.write_text(MINE.format("mine.one"))
-    settings = {"SNAPAPP_PROCESSORS": "mine", "SNAPAPP_PORT": "0", "PYTHONPATH": str(tmp_path)}
+    settings = {"SNAPAPP_PROCESSORS": "mine", "SNAPAPP_PORT": "0", "SNAPAPP_DEMO": "false", "PYTHONPATH": str(tmp_path)}
     serve = run("serve", "--reload", SNAPAPP_DATABASE_URL=url, **settings)
     serve.hear('"mine.one"')
     return serve, module
