@@ -21,8 +21,8 @@ from execnet.gateway_base import ExecModel, Popen2IO
 from tests import warm
 
 _PROCESSES = 5  # on two processors: tests mostly wait
-# A file of tests at a time, because those of one may share a server; else files of few, long tests come last.
-_HOW = ("--numprocesses", str(_PROCESSES), "--dist", "loadfile", "--no-loadscope-reorder")
+# By what tests/handing_out.py says; else files of few, long tests come last.
+_HOW = ("-p", "tests.handing_out", "--numprocesses", str(_PROCESSES), "--dist", "loadfile", "--no-loadscope-reorder")
 
 
 def main(arguments: Sequence[str]) -> int:
