@@ -19,6 +19,7 @@ FILMED = datetime(2026, 3, 1, 11, 15, tzinfo=UTC)  # written into the file as a 
 
 _SPEED = 96  # pixels a second
 _GROUND = 306
+_DOORWAY = (GATE - 104, 84, GATE + 105, 331)  # all of the foreground that an animal can be behind
 _FINE = 3  # animals are painted so many times larger, for smooth edges
 _FONT = Path(media.__file__).parent / "fonts" / "DejaVuSans-Bold.ttf"
 _ENCODING = {"preset": "veryfast", "crf": "21", "g": "50", "threads": "1"}
@@ -44,7 +45,9 @@ class _Painter:
 
     def __init__(self) -> None:
         self._small, self._large = _font(13), _font(22)
-        self._behind, self._before = _yard(), _gate()
+        self._behind, gate = _yard(), _gate()
+        self._behind.paste(gate, (0, 0), gate)
+        self._before = gate.crop(_DOORWAY)
         self._walking = {animal.tag: [_animal(animal, step) for step in range(4)] for animal in HERD}
 
     def frame(self, number: int) -> Image.Image:
@@ -55,7 +58,7 @@ class _Painter:
             if -120 < place < WIDTH + 120:
                 walking = self._walking[animal.tag][int(place / 14) % 4]
                 picture.paste(walking, (round(place) - walking.width // 2, _GROUND - walking.height), walking)
-        picture.paste(self._before, (0, 0), self._before)
+        picture.paste(self._before, _DOORWAY, self._before)
         self._board(ImageDraw.Draw(picture), number)
         return picture
 
