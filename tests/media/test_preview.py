@@ -11,7 +11,7 @@ import pytest
 from snapapp import media
 from snapapp.media import Limits
 from tests.media.conftest import Video, Whole
-from tests.media.material import GOOD, decoded_whole, make
+from tests.media.material import GOOD, VP8, Recipe, decoded_whole, make
 
 IN_EVERY_RUN = ("edit_list", "hevc_10_bit", "mkv_without_index", "later_alone", "rotated", "irregular")
 REST = ("fragmented", "mkv", "late", "mpeg4", "prores")  # test_moments has them in every run
@@ -74,6 +74,16 @@ def test_h264_that_lies_in_a_matroska_file_or_begins_late_is_moved_and_not_coded
 def packets_of(path: Path) -> list[bytes]:
     with av.open(str(path)) as file:
         return [bytes(packet) for packet in file.demux(file.streams.video[0]) if packet.size]
+
+
+def test_of_two_frames_of_one_time_the_copy_has_the_later_as_a_player_shows_it(tmp_path: Path) -> None:
+    """Matroska counts milliseconds, which fast cameras outrun."""
+    times = [number * 3600 for number in range(20)]
+    times[10] = times[9] + 30
+    path = make(Recipe(".mkv", "libvpx", times=times, options=VP8), tmp_path / "fast.mkv")
+    with path.open("rb") as file, (tmp_path / "preview.mp4").open("w+b", buffering=0) as film:
+        media.preview(file, film)
+    assert [one.number for one in decoded_whole(tmp_path / "preview.mp4")] == [*range(9), *range(10, 20)]
 
 
 def test_a_copy_that_failed_leaves_nothing(video: Video, tmp_path: Path) -> None:
