@@ -235,7 +235,7 @@ def test_a_moment_of_the_last_frame_is_described_there_with_its_picture_and_with
     until(lambda: page.evaluate("document.getElementById('film').ended"))
     expect(page.locator("#now")).to_contain_text("0:02.96 /")
     page.keyboard.press("s")
-    page.keyboard.press("Escape")
+    page.get_by_role("button", name="Later").click()
     expect(moments(page).first.locator(".state")).to_have_text("1 frame + clip", timeout=PATIENCE)
 
     def before(route: Route) -> None:
