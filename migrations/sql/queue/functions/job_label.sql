@@ -8,8 +8,12 @@ CREATE FUNCTION job_label(ids bigint[]) RETURNS boolean LANGUAGE sql AS $$
             SELECT job_lane_of(job.queue, job.kind, job.tenant, job.concurrency_key) AS lane) AS rule
          WHERE job.id = ANY (ids) AND job.status IN ('PENDING', 'RETRY_WAIT', 'RUNNING') AND job.gate <> 'after'
            AND (job.gate IN ('held', 'later'), job.lane) IS DISTINCT FROM (rule.lane IS NOT NULL, coalesce(rule.lane, ''))
+         ORDER BY job.id
     ), free AS MATERIALIZED (
-        SELECT id FROM snap_processing_job WHERE id = ANY (ARRAY(SELECT id FROM its)) ORDER BY id FOR NO KEY UPDATE SKIP LOCKED
+        -- row by row, because the planner takes `ids` for few: joined with `its`, each would be compared with each
+        SELECT its.*
+          FROM its
+         CROSS JOIN LATERAL (SELECT FROM snap_processing_job WHERE id = its.id FOR NO KEY UPDATE SKIP LOCKED) AS locked
     ), labelled AS (
         UPDATE snap_processing_job AS job
            SET lane = coalesce(its.lane, ''),
@@ -17,7 +21,7 @@ CREATE FUNCTION job_label(ids bigint[]) RETURNS boolean LANGUAGE sql AS $$
                            WHEN its.is_covered THEN 'later'
                            WHEN job.losses >= 2 OR job.memory_mb IS NOT NULL THEN 'alone'
                            ELSE 'open' END
-          FROM its JOIN free USING (id)
+          FROM free AS its
          WHERE job.id = its.id AND job.status IN ('PENDING', 'RETRY_WAIT', 'RUNNING')
            -- not one that was replaced before it was locked here: enqueue_one_job has labelled it by its new key
            AND (job.queue, job.concurrency_key) IS NOT DISTINCT FROM (its.queue, its.concurrency_key)
