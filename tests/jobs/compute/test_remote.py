@@ -139,13 +139,14 @@ def test_a_worker_that_stops_kills_what_runs_on_the_node_and_hands_it_back(url: 
     assert (back.status, back.attempt_count, back.interruptions) == ("PENDING", 0, 1)
 
 
-def test_a_node_that_is_killed_ends_the_attempt_as_a_lost_child_does(url: str, db: Db, own_cluster: Cluster) -> None:
-    with working(url, kinds.registry, compute=own_cluster.typed):
+def test_a_node_that_is_killed_ends_the_attempt_as_a_lost_child_does(url: str, db: Db, cluster: Cluster) -> None:
+    with working(url, kinds.registry, compute=cluster.typed):
         job_id, child, grandchild = brooding(db, max_attempts=1)
-        own_cluster.nodes["first"].kill()
+        cluster.nodes["first"].kill()
+        cluster.nodes["first"].wait()
         dead = until_status(db, job_id, "FAILED")
         until(lambda: started(child) is None and started(grandchild) is None)
-        own_cluster.start_node("second")
+        cluster.start_node("first")  # for the tests that come after this one, too
         until_status(db, put(db, "process.good"), "COMPLETED")
     assert "ChildDied: the node tcp://127.0.0.1:" in dead.last_error
     assert "was lost, and with it the child process" in dead.last_error

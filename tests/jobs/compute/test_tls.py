@@ -1,6 +1,7 @@
 """A cluster behind TLS, as docs/compute.md sets it up: each member has a certificate, and nobody else is let in."""
 
 import shutil
+import socket
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,14 +22,15 @@ pytestmark = pytest.mark.skipif(not shutil.which("openssl"), reason="openssl is 
 
 _COMM = "DASK_DISTRIBUTED__COMM__"
 _MEMBERS = ("scheduler", "worker", "client")
+_KEY = "-newkey ec -pkeyopt ec_paramgen_curve:prime256v1"
 
 
 def certified(folder: Path) -> dict[str, str]:
     """An authority, and a certificate of each member; as their environment."""
-    _openssl(folder, "req -x509 -newkey rsa:2048 -nodes -keyout ca.key -out ca.pem -days 2 -subj /CN=ca")
+    _openssl(folder, f"req -x509 {_KEY} -nodes -keyout ca.key -out ca.pem -days 2 -subj /CN=ca")
     environ = {f"{_COMM}REQUIRE_ENCRYPTION": "true", f"{_COMM}TLS__CA_FILE": str(folder / "ca.pem")}
     for member in _MEMBERS:
-        _openssl(folder, f"req -newkey rsa:2048 -nodes -keyout {member}.key -out {member}.csr -subj /CN={member}")
+        _openssl(folder, f"req {_KEY} -nodes -keyout {member}.key -out {member}.csr -subj /CN={member}")
         _openssl(
             folder, f"x509 -req -in {member}.csr -CA ca.pem -CAkey ca.key -CAcreateserial -out {member}.pem -days 2"
         )
@@ -48,16 +50,25 @@ def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Cluster
     try:
         with Cluster(tmp_path, scheme="dask+tls") as cluster:
             cluster.start_scheduler()
-            cluster.start_node("first")
+            until(lambda: answers(cluster))
             yield cluster
     finally:
         monkeypatch.undo()
         dask.config.refresh()
 
 
+def answers(cluster: Cluster) -> bool:
+    try:
+        socket.create_connection((cluster.host, cluster.port)).close()
+    except OSError:
+        return False
+    return True
+
+
 @pytest.mark.at_length  # test_remote runs jobs, and nobody is let in without one, in every run
 def test_with_a_certificate_jobs_run(url: str, db: Db, cluster: Cluster) -> None:
     dask.config.refresh()
+    cluster.start_node("first")
     with working(url, kinds.registry, compute=cluster.typed):
         until_status(db, put(db, "process.good"), "COMPLETED")
 
