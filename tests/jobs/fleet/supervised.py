@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from snapapp.jobs.fleet import commands
 from snapapp.jobs.os.processes import is_gone
 from tests.factory import Db
 from tests.jobs.working import until
@@ -95,6 +96,13 @@ def until_workers(db: Db, count: int, pool: str | None = None, *, besides: Any =
 
     until(lambda: len(fresh()) == count, within=within)
     return fresh()
+
+
+def tell(db: Db, action: str, pool: str | None = None, **more: Any) -> str:
+    """Sends a command and returns what came of it."""
+    command = commands.send(db, action, pool=pool, **more)
+    until(lambda: commands.one(db, command).status.is_final)
+    return commands.one(db, command).output or ""
 
 
 def plan(**pools: dict[str, Any]) -> str:

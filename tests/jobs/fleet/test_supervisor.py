@@ -7,7 +7,6 @@ import subprocess
 import sys
 from itertools import pairwise
 from pathlib import Path
-from subprocess import PIPE
 from typing import Any
 
 import pytest
@@ -20,19 +19,11 @@ from snapapp.postgres.migrate import migrate
 from tests import ROOT
 from tests.factory import Db, enqueue, row, scalar, statuses
 from tests.jobs.fleet.standing import master, stand
-from tests.jobs.fleet.supervised import QUICK, Start, Supervisor, plan, supervising, until_workers, workers
+from tests.jobs.fleet.supervised import QUICK, Start, Supervisor, plan, supervising, tell, until_workers, workers
 from tests.jobs.working import until
-from tests.labs.fleet.measure import pss
 
 ONE: dict[str, Any] = {"queues": ["default"], "max_processes": 1}
 TWO: dict[str, Any] = {"queues": ["default"], "max_processes": 2}
-
-
-def tell(db: Db, action: str, pool: str | None = None, **more: Any) -> str:
-    """Sends a command and returns what came of it."""
-    command = commands.send(db, action, pool=pool, **more)
-    until(lambda: commands.one(db, command).status.is_final)
-    return commands.one(db, command).output or ""
 
 
 def exits(db: Db) -> list[str]:
@@ -55,23 +46,6 @@ def until_running(db: Db, job: int) -> Any:
 # --- starting ---------------------------------------------------------------------------------------------------
 
 
-def test_the_pools_of_the_plan_come_to_work_and_stand_on_the_roster(start: Start, db: Db) -> None:
-    """M2, M6, M7, M12, M15, M42, M50."""
-    start(plan(mail={"max_processes": 2, "max_jobs": 500, "max_time_s": 900, "memory_mb": 300, "nice": 3}, reports=ONE))
-    seen = until_workers(db, 3)
-    assert sorted(each.pool for each in seen) == ["mail-supervisor", "mail-supervisor", "reports-supervisor"]
-    member = (
-        "SELECT DISTINCT host, queues, max_jobs, max_seconds, max_memory_mb, slots > 0, 'fleet.count' = ANY (kinds)"
-    )
-    [mail] = db.execute(f"{member} FROM job_worker WHERE pool = 'mail-supervisor'").fetchall()
-    assert mail == (os.uname().nodename, ["mail"], 500, 900, 300, True, True)
-    niceness = {each.pool: os.getpriority(os.PRIO_PROCESS, each.pid) for each in seen}
-    assert niceness["mail-supervisor"] == niceness["reports-supervisor"] + 3
-    for each in seen:
-        assert os.getpgid(each.pid) == each.pid, "each worker has a process group of its own"
-        assert Path(f"/proc/{each.pid}/comm").read_text().strip() == each.pool[:15]
-
-
 def test_without_a_plan_one_pool_works_all_queues(start: Start, db: Db) -> None:
     """The first word of whoever needs more than one process."""
     jobs = [enqueue(db, "fleet.nothing", queue=queue) for queue in ("one", "two")]
@@ -85,16 +59,6 @@ def test_without_a_plan_one_pool_works_all_queues(start: Start, db: Db) -> None:
         os.cpu_count(),
     )
     assert len(jobs) == 2
-
-
-def test_a_worker_more_costs_little(start: Start, db: Db) -> None:
-    """M59: memory that is its own, and a row of the roster."""
-    start(plan(mail={"queues": ["mail"], "max_processes": 3, "children": 0, "commands": 0}))
-    seen = until_workers(db, 3)
-    until(lambda: all(pss(each.pid) for each in seen))
-    assert sum(pss(each.pid) for each in seen) / 3 < 45
-    until(lambda: scalar(db, "SELECT min(memory_mb) FROM job_worker") > 0)
-    assert scalar(db, "SELECT max(pg_column_size(job_worker)) FROM job_worker") < 1024
 
 
 @pytest.mark.at_length  # postgres/test_server shares it in every run
@@ -181,18 +145,6 @@ def test_a_supervisor_that_cannot_start_workers_says_why_and_goes_on(start: Star
     folder.mkdir()
     until_workers(db, 2)
     assert it.process.poll() is None
-
-
-def test_every_look_is_an_event_for_whoever_listens(start: Start, db: Db) -> None:
-    """M3, M8, M58: with the seed's names; DEBUG listens."""
-    it = start(plan(mail=ONE), SNAPAPP_LOG_LEVEL="DEBUG")
-    until_workers(db, 1)
-    it.hear("master.supervisor.looped")
-    it.hear('supervisor.looped pool="mail-supervisor"')
-    it.hear("worker.started")
-    it.signal(signal.SIGTERM)
-    assert it.end() == 0
-    assert "worker.stopping" in it.said()
 
 
 @pytest.mark.at_length  # a supervisor that is killed is replaced in every run
@@ -316,6 +268,7 @@ def test_sigterm_lets_running_jobs_finish_and_leaves_nothing_behind(start: Start
     assert it.end() == 0, it.said()
     assert (row(db, job).status, row(db, job).attempt_count, exits(db)) == ("COMPLETED", 1, ["SIGTERM", "SIGTERM"])
     assert it.family() == []
+    assert "worker.stopping" in it.said()
     assert scalar(db, "SELECT count(*) FROM job_worker") + scalar(db, "SELECT count(*) FROM job_master") == 0
 
 
@@ -440,33 +393,21 @@ def test_workers_notice_the_death_of_their_supervisor_and_leave(start: Start, db
     assert it.said().count("supervisor.parent.died") == 2
 
 
+class Adopted(Supervisor):
+    module = ("tests.jobs.fleet.adopter",)
+
+
 def test_the_exit_code_of_a_worker_without_a_supervisor_is_13(url: str, db: Db, tmp_path: Path) -> None:
     """M9: seen by somebody who adopts whatever a dead supervisor leaves behind."""
-    file = tmp_path / "plan.toml"
-    file.write_text(plan(mail={**TWO, "children": 0, "commands": 0}))
-    argv = [sys.executable, "-c", ADOPTER, str(file)]
-    environment = os.environ | QUICK | {"SNAPAPP_DATABASE_URL": url}
-    with subprocess.Popen(argv, cwd=ROOT, env=environment, stdin=PIPE, stdout=PIPE, text=True) as adopter:
+    adopter = Adopted(tmp_path, url, plan(mail={**TWO, "children": 0, "commands": 0}))
+    try:
         until_workers(db, 2)
-        said, _ = adopter.communicate("now\n", timeout=30)
-    assert said == f"{[-signal.SIGKILL, 13, 13]}\n", "the fork server is killed, the workers leave"
-
-
-ADOPTER = """
-import os, signal, subprocess, sys
-from snapapp.jobs.os.parentage import adopt
-adopt()
-supervisor = subprocess.Popen([sys.executable, "-m", "snapapp", "supervisor", "--plan", sys.argv[1]])
-sys.stdin.readline()
-supervisor.kill()
-supervisor.wait()
-codes = []
-try:
-    while True:
-        codes.append(os.waitstatus_to_exitcode(os.wait()[1]))
-except ChildProcessError:
-    print(sorted(codes))
-"""
+        os.kill(scalar(db, "SELECT pid FROM job_master"), signal.SIGKILL)
+        assert adopter.end() == 0
+    finally:
+        adopter.kill_all()
+    killed = "[-9, -9"  # the supervisor, and its fork server
+    assert adopter.said().endswith(f"{killed}, 13, 13]\n"), "the workers leave"
 
 
 @pytest.mark.at_length  # the next one ends even an orphan that hangs, below, in every run
@@ -542,21 +483,6 @@ def test_a_size_that_a_person_fixed_is_no_more_than_the_plan_allows_by_now(start
     start(plan(mail={"max_processes": 1, "balance": "off"}))
     until(lambda: [each.max_processes for each in overview.fleet(db)] == [1])
     assert [(each.fixed_at, each.wanted) for each in overview.fleet(db)] == [(1, 1)]
-
-
-def test_a_command_that_cannot_be_done_fails_with_the_reason(start: Start, db: Db) -> None:
-    """M29, M31: also one that somebody wrote into the table by hand."""
-    start(plan(mail=TWO))
-    until_workers(db, 2)
-    assert "may have 0 to 2 processes, not 900" in tell(db, "scale", "mail-supervisor", amount=900)
-    host = os.uname().nodename
-    insert = "INSERT INTO job_command (host, action, pool) VALUES (%s, %s, %s) RETURNING id"
-    dance, pause = scalar(db, insert, host, "dance", None), scalar(db, insert, host, "pause", "nobody's")
-    for command, said in ((dance, "no action 'dance'"), (pause, "no pool nobody's here")):
-        until(lambda command=command: commands.one(db, command).status.is_final)  # type: ignore[misc]
-        sent = commands.one(db, command)
-        assert (sent.status, said in (sent.output or "")) == ("FAILED", True), sent
-    assert len(workers(db)) == 2
 
 
 # --- balance ----------------------------------------------------------------------------------------------------

@@ -52,7 +52,7 @@ DEFECTS: dict[str, Mutant] = {
         "M2 M50",
         "what the plan says of a pool does not reach it",
         "jobs/fleet/test_plan::test_a_plan_is_read_whole"
-        " jobs/fleet/test_supervisor::test_the_pools_of_the_plan_come_to_work_and_stand_on_the_roster",
+        " jobs/fleet/test_supervisor_at_rest::test_the_pools_of_the_plan_come_to_work_and_stand_on_the_roster",
         (
             "snapapp/jobs/fleet/plan_file.py",
             "plan = Plan(pools=tuple(pools[environment])",
@@ -63,7 +63,7 @@ DEFECTS: dict[str, Mutant] = {
     "looks-untold": defect(
         "M3 M58",
         "nobody is told that a supervisor looked at its pools",
-        "jobs/fleet/test_supervisor::test_every_look_is_an_event_for_whoever_listens",
+        "jobs/fleet/test_supervisor_at_rest::test_every_look_is_an_event_for_whoever_listens",
         (_SUPERVISOR, "            self._tell(events.MASTER_LOOPED)", "            pass"),
     ),
     "an-end-without-its-workers": defect(
@@ -81,7 +81,7 @@ DEFECTS: dict[str, Mutant] = {
     "one-process-a-pool": defect(
         "M7 M12",
         "a pool of two has one",
-        "jobs/fleet/test_supervisor::test_the_pools_of_the_plan_come_to_work_and_stand_on_the_roster",
+        "jobs/fleet/test_supervisor_at_rest::test_the_pools_of_the_plan_come_to_work_and_stand_on_the_roster",
         (
             _POOL,
             "        while len(self._present) < self.wanted and",
@@ -97,7 +97,7 @@ DEFECTS: dict[str, Mutant] = {
     "without-a-pool-on-the-roster": defect(
         "M15 M42",
         "the roster does not say which pool a worker is of",
-        "jobs/fleet/test_supervisor::test_the_pools_of_the_plan_come_to_work_and_stand_on_the_roster"
+        "jobs/fleet/test_supervisor_at_rest::test_the_pools_of_the_plan_come_to_work_and_stand_on_the_roster"
         " jobs/fleet/test_commands::test_the_roster_has_the_fields_of_the_registry",
         ("snapapp/jobs/rows/roster.py", '"pool": its and its.pool,', '"pool": None,'),
     ),
@@ -165,7 +165,7 @@ DEFECTS: dict[str, Mutant] = {
     "an-error-ends-the-listener": defect(
         "M31",
         "a command that cannot be done ends the supervisor that was told it",
-        "jobs/fleet/test_supervisor::test_a_command_that_cannot_be_done_fails_with_the_reason",
+        "jobs/fleet/test_supervisor_at_rest::test_a_command_that_cannot_be_done_fails_with_the_reason",
         (
             _SUPERVISOR,
             "        except InvalidCommand as error:\n            output = str(error)\n        except Exception",
