@@ -30,6 +30,7 @@ from psycopg.conninfo import conninfo_to_dict
 from snapapp import postgres
 from snapapp.jobs import registry
 from snapapp.jobs.rows import database
+from snapapp.postgres.migrate import migrate
 from tests.commands import bare_call, call, quick, run
 from tests.databases import Postgres
 from tests.factory import Db
@@ -241,6 +242,20 @@ def servers(pytestconfig: pytest.Config) -> Iterator[Callable[[str], Postgres]]:
         yield server
 
 
+@pytest.fixture(scope="session")
+def make_home(pytestconfig: pytest.Config) -> Iterator[Callable[[Path], None]]:
+    """Puts the files of an embedded server into a folder, for a test that ends that server: its database is migrated.
+    To make them anew takes a second of a processor, for initdb and the migration."""
+    with ExitStack() as stack:
+        prepared = getattr(pytestconfig, "workerinput", {}).get("prepared") or stack.enter_context(guarded_folder())
+
+        def copy(home: Path) -> None:
+            made = _made_once(Path(prepared) / "home", _make_home)
+            subprocess.run(["cp", "-a", f"{made}/.", home], check=True)
+
+        yield copy
+
+
 @pytest.fixture
 def server(servers: Callable[[str], Postgres], server_name: str) -> Postgres:
     return servers(server_name)
@@ -302,16 +317,30 @@ def _serving(name: str, folder: Path, end: signal.Signals = signal.SIGQUIT) -> A
 
 
 def _prepared(name: str, folder: Path) -> Path:
-    """The files of a server that has the migrated database, made by the first process that asks: to copy them takes a
-    processor a twentieth of what it takes to make them."""
-    with (folder / f"{name}.lock").open("w") as lock:
+    """The files of a server that has the migrated database: to copy them takes a processor a twentieth of what it takes
+    to make them."""
+
+    def make(files: Path) -> None:
+        with _serving(name, files, signal.SIGINT) as url:
+            Postgres(url).close()
+
+    return _made_once(folder / name, make)
+
+
+def _make_home(files: Path) -> None:
+    with postgres.start(files, create=True) as server:
+        migrate(server.url)
+
+
+def _made_once(files: Path, make: Callable[[Path], None]) -> Path:
+    """By the first process that asks."""
+    with files.with_suffix(".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        files, unfinished = folder / name, folder / f"{name}.unfinished"
+        unfinished = files.with_suffix(".unfinished")
         if not files.exists():
             shutil.rmtree(unfinished, ignore_errors=True)  # of a process that was killed
             unfinished.mkdir()
-            with _serving(name, unfinished, signal.SIGINT) as url:
-                Postgres(url).close()
+            make(unfinished)
             unfinished.rename(files)
     return files
 

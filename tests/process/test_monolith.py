@@ -121,8 +121,12 @@ def test_a_database_that_comes_late_is_waited_for(tmp_path: Path, serve: Serve) 
     assert "Traceback" not in served.said()
 
 
-def test_a_database_that_goes_away_is_missed_aloud_and_found_again(tmp_path: Path, serve: Serve) -> None:
-    server = postgres.start(tmp_path / "there", create=True)
+def test_a_database_that_goes_away_is_missed_aloud_and_found_again(
+    tmp_path: Path, serve: Serve, make_home: Callable[[Path], None]
+) -> None:
+    (tmp_path / "there").mkdir()
+    make_home(tmp_path / "there")
+    server = postgres.start(tmp_path / "there", create=False)
     served = serve(server.url, SNAPAPP_JOB_HEARTBEAT_INTERVAL_MS="1000", SNAPAPP_DEMO="false").until_up()
     # the first answers go out before the worker has beaten
     until(lambda: served.ask("/actuator/health").status == 200)

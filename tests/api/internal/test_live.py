@@ -23,7 +23,6 @@ from snapapp.api.http import streams
 from snapapp.app import create_app
 from snapapp.jobs.adding import enqueue, enqueue_many
 from snapapp.jobs.rows import lifecycle
-from snapapp.postgres.migrate import migrate
 from snapapp.settings.table import Settings
 from tests.factory import Db, ago, as_it_runs, make_job, make_jobs, move
 from tests.jobs.working import until
@@ -305,11 +304,11 @@ def read_to_the_end(port: int, heard: threading.Event) -> None:
 # --- outages and ends -------------------------------------------------------------------------------------------
 
 
-def test_a_stream_outlives_the_database_and_says_so() -> None:
+def test_a_stream_outlives_the_database_and_says_so(make_home: Callable[[Path], None]) -> None:
     """Promise 7: what happened meanwhile is in the snapshot that follows."""
     with tempfile.TemporaryDirectory(prefix="snapapp-stream-") as folder:
-        server = postgres.start(Path(folder), create=True)
-        migrate(server.url)
+        make_home(Path(folder))
+        server = postgres.start(Path(folder), create=False)
         with serving(server.url) as served, closing(Client(served.port)) as client:
             assert client.until("snapshot")["items"] == []
             server.stop()

@@ -4,7 +4,7 @@ import os
 import subprocess
 import tempfile
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
@@ -17,7 +17,6 @@ import sqlalchemy
 from snapapp import postgres
 from snapapp.jobs import Job, enqueue_many, events
 from snapapp.jobs.registry import Registry
-from snapapp.postgres.migrate import migrate
 from tests.factory import Db, scalar
 from tests.jobs.executors.test_executors import put
 from tests.jobs.working import PATIENCE, Gate, put_effect, until, until_status, working
@@ -26,8 +25,10 @@ CALM: dict[str, Any] = {"beat_every": timedelta(seconds=1), "lease_for": timedel
 
 
 @pytest.fixture
-def home() -> Iterator[Path]:
+def home(make_home: Callable[[Path], None]) -> Iterator[Path]:
+    """Of a server with a migrated database."""
     with tempfile.TemporaryDirectory(prefix="snapapp-outage-") as folder:
+        make_home(Path(folder))
         yield Path(folder)
 
 
@@ -40,7 +41,6 @@ def registry() -> Registry:
 
 
 def prepare(url: str, jobs: int) -> None:
-    migrate(url)
     with psycopg.connect(url, autocommit=True) as db:
         db.execute("CREATE TABLE IF NOT EXISTS effect (job_id bigint)")
         enqueue_many(db, [{"kind": "plain"}, {"kind": "paint"}] * (jobs // 2))
@@ -61,7 +61,7 @@ def assert_each_ran_once(url: str, jobs: int) -> None:
 
 def test_a_server_that_stops_and_comes_back_costs_no_job_and_no_attempt(home: Path, registry: Registry) -> None:
     """Promise 7: the worker backs off, results wait, leases are compared, not clocks."""
-    server = postgres.start(home, create=True)
+    server = postgres.start(home, create=False)
     prepare(server.url, 400)
     with working(server.url, registry, **CALM) as (worker, heard):
         until(lambda: worker.counts.completed > 100)
@@ -75,7 +75,7 @@ def test_a_server_that_stops_and_comes_back_costs_no_job_and_no_attempt(home: Pa
 
 @pytest.mark.at_length  # cli/processes/test_worker waits for a database that is away, in every run
 def test_a_worker_may_start_before_its_database(home: Path, registry: Registry) -> None:
-    with postgres.start(home, create=True) as server:
+    with postgres.start(home, create=False) as server:
         prepare(server.url, 20)
     with working(server.url, registry, **CALM) as (worker, heard):
         assert "connection" in heard.wait_for(events.WORKER_ERROR).facts["error"]
@@ -86,7 +86,7 @@ def test_a_worker_may_start_before_its_database(home: Path, registry: Registry) 
 
 @pytest.mark.at_length  # process/test_shutdown keeps to it in every run
 def test_a_stop_while_the_database_is_away_keeps_to_its_grace(home: Path, registry: Registry) -> None:
-    with postgres.start(home, create=True) as server:
+    with postgres.start(home, create=False) as server:
         prepare(server.url, 200)
         brief = {"beat_every": timedelta(seconds=1), "lease_for": timedelta(seconds=4)}
         with working(server.url, registry, context=None, **brief) as (worker, heard):
@@ -135,10 +135,11 @@ def small_disk(megabytes: int) -> Iterator[Path]:
             subprocess.run(["umount", "-l", folder], check=True)
 
 
-def test_a_full_disk_says_so_and_loses_nothing(registry: Registry) -> None:
+def test_a_full_disk_says_so_and_loses_nothing(registry: Registry, make_home: Callable[[Path], None]) -> None:
     """FC16: enqueueing fails with PostgreSQL's own words; when there is room again, everything goes on."""
     with small_disk(150) as disk:
-        server = postgres.start(disk, create=True)
+        make_home(disk)
+        server = postgres.start(disk, create=False)
         prepare(server.url, 200)
         with working(server.url, registry, **CALM) as (worker, heard):
             until(lambda: worker.counts.completed > 10)
