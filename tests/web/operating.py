@@ -22,7 +22,7 @@ def page(browser: Browser, site: Server) -> Iterator[Page]:
     """The page at /. Whatever the browser complains of fails the test."""
     with opened(browser, site.home) as (page, complaints):
         yield page
-    assert complaints == []
+    assert complaints == [], complaints  # pytest rewrites nothing here
 
 
 def another(video: Path, place: Path, *, times: int = 1) -> Path:

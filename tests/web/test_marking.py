@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, Page, Route, expect
+from playwright.sync_api import APIResponse, Browser, Page, Route, expect
 
 from tests.factory import Db, scalar
 from tests.jobs.working import until
@@ -260,7 +260,16 @@ def test_a_moment_that_somebody_else_deletes_leaves_the_list(
             snap = scalar(db, "SELECT id::text FROM snap WHERE start_seconds = %s", seconds)
             assert page.request.delete(f"{site.home}v2/snaps/{snap}").ok
 
+        lists, late = re.compile(r"/v2/videos/[\w-]+/snaps\?"), list[tuple[Route, APIResponse]]()
+        page.route(lists, lambda route: late.append((route, route.fetch())), times=1)
+        page.evaluate(HIDE, True)
+        page.evaluate(HIDE, False)
+        until(lambda: page.evaluate("1") and late)
         delete(0.4)
+        expect(moments(page)).to_have_count(2)
+        with page.expect_response(lists):  # what is told of it afterwards brings no card back
+            late[0][0].fulfill(response=late[0][1])
+        page.evaluate(DRAWN)
         expect(moments(page)).to_have_count(2)
         delete(2)
         expect(page.locator("#describe-said")).to_contain_text("somebody else has deleted this moment")

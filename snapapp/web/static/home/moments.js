@@ -23,6 +23,7 @@ let listening = null;
 let offset = 0;
 let turn = 0; // counts what is asked and what is saved, to tell an answer that was overtaken
 const followed = new Set();
+const deleted = new Set(); // the server may still be answering about them, or telling what they have been
 const halfDescribed = new Set(); // moments of videos that were shown before, with text that was not saved
 
 const snapOf = (entry) => entry.snap ?? entry.marked?.snap ?? null;
@@ -101,7 +102,7 @@ function seen() {
 
 /** Learns of a snap, unless something was saved of it after this answer was asked for: the card would lose its name. */
 function learn(snap, asked = ++turn) {
-  if (snap.videoId !== shown) return;
+  if (snap.videoId !== shown || deleted.has(snap.snapId)) return;
   const known = entryOf(snap.snapId);
   if (known?.learned > asked) return;
   const before = known && snapOf(known);
@@ -172,6 +173,7 @@ function gone(entry) {
 }
 
 function forget(id) {
+  deleted.add(id);
   loseTarget(id);
   if (entryOf(id)) offset = Math.max(0, offset - 1); // the older ones have moved up by one
   entries = entries.filter((each) => snapOf(each)?.snapId !== id);
@@ -205,6 +207,7 @@ async function catchUp() {
 }
 
 function heard(news) {
+  if (deleted.has(news.snapId)) return;
   const entry = entryOf(news.snapId);
   if (!entry || news.status !== "PENDING") return void refresh(news.snapId);
   const snap = snapOf(entry);
