@@ -110,7 +110,7 @@ _BY_MOMENT = Order(
     tie=Snap.id,
 )
 
-# --- by video -----------------------------------------------------------------------------------------------------
+# --- by video ---------------------------------------------------------------------------------------------------
 
 
 def of_video(
@@ -158,7 +158,8 @@ def recent(
 ) -> Page[Snap]:
     """The snaps of a tenant that meet the criteria, newest first."""
     conditions = [*_about(tenant, criteria), *_when(criteria), *_by(nickname)]
-    conditions += [] if video_id is None else [Snap.video_id == video_id]
+    if video_id is not None:
+        conditions.append(Snap.video_id == video_id)
     conditions += [_among(db, having) for having in _beside(tenant, criteria)]
     return _page(db, tenant, conditions, _BY_CREATION, window)
 

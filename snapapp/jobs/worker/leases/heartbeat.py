@@ -91,9 +91,8 @@ class Heartbeat:
         def beaten(some: Sequence[Job]) -> list[leases_rows.Beat]:
             ran_for = [None if job.started_at is None else sent_at - job.started_at for job in some]
             beat = leases_rows.beat(db, [job.lease for job in some], ran_for, self._parts.settings.lease_for)
-            self._held_jobs.confirm(
-                some, sent_at
-            )  # not those that PostgreSQL refuses, nor any that were claimed meanwhile
+            # not those that PostgreSQL refuses, nor any that were claimed meanwhile
+            self._held_jobs.confirm(some, sent_at)
             return [beat]
 
         for beat in row_by_row(beaten, jobs, self._refused):
