@@ -48,8 +48,15 @@ OLDEST = next(iter(PROGRAMS), None)
 NO_OLDEST = "there is no PostgreSQL below /usr/lib/postgresql"
 needs_oldest = pytest.mark.skipif(OLDEST is None, reason=NO_OLDEST)
 
-# Nothing here outlives the tests, so nothing waits for a disk.
-SETTINGS = {"fsync": "off", "full_page_writes": "off", "wal_level": "minimal", "max_wal_senders": "0"}
+# Nothing here outlives the tests, so nothing waits for a disk, and no database lives for long enough to be vacuumed:
+# looking at all of them every 15 s took a twentieth of the processors.
+SETTINGS = {
+    "fsync": "off",
+    "full_page_writes": "off",
+    "wal_level": "minimal",
+    "max_wal_senders": "0",
+    "autovacuum_naptime": "1d",
+}
 STARTED_WITHIN = 30.0
 _prepared_in = pytest.StashKey[str]()
 
@@ -139,8 +146,11 @@ def pytest_collection() -> Generator[None, object, object]:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    # the files that take longest first, those of browsers and of the whole: else one process works alone at the end
-    items.sort(key=lambda item: not item.nodeid.startswith(("tests/web/", "tests/docs/", "tests/test_")))
+    # the files that take longest first, those of browsers and of the whole, and last those that take a second or two:
+    # else one process works alone at the end
+    longest = ("tests/web/", "tests/docs/", "tests/processing/", "tests/test_")
+    shortest = ("tests/settings/", "tests/sources/")
+    items.sort(key=lambda item: item.nodeid.startswith(shortest) - item.nodeid.startswith(longest))
     if config.getoption("pgbouncer"):
         for item in items:
             if item.get_closest_marker("direct"):
