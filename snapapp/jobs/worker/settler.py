@@ -31,7 +31,7 @@ _AT_MOST = 1000  # jobs in one statement
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 1.0  # seconds before a row that is locked or in conflict is tried again
 
 
-class _Part(NamedTuple):
+class _Portion(NamedTuple):
     """Attempts that one statement settles, and what earlier tries have shown about them."""
 
     batch: list[Finished]
@@ -55,7 +55,7 @@ class Settler:
         self._on_settled = on_settled
         self._on_due_in = on_due_in  # told in how many seconds a job that we settled is due again
         self._finished: deque[Finished] = deque()
-        self._locked: list[tuple[float, _Part]] = []  # each with the time of its next try; the thread's own
+        self._locked: list[tuple[float, _Portion]] = []  # each with the time of its next try; the thread's own
         self._since: float | None = None  # since when the thread has failed to write; read by others
         self._turn = threading.Lock()  # for `has_end` of jobs
         self._has_news = threading.Event()
@@ -107,7 +107,7 @@ class Settler:
             self._has_news.clear()
             while batch := self._next_batch():
                 self._parts.web_priority.give_way()
-                self._write_down(_parts(batch))
+                self._write_down(_portions(batch))
                 self._write_down(self._take_due())
             self._write_down(self._take_due())
 
@@ -115,44 +115,44 @@ class Settler:
         take = self._finished.popleft
         return [take() for _ in range(min(len(self._finished), _AT_MOST))]
 
-    def _write_down(self, parts: list[_Part]) -> None:
-        """Tries until all parts are written. While the database is away they wait, and land later unless another worker
-        has taken the jobs by then."""
+    def _write_down(self, portions: list[_Portion]) -> None:
+        """Tries until all are written. While the database is away they wait, and land later unless another worker has
+        taken the jobs by then."""
         failures, self._since = 0, monotonic()
-        while parts:
-            part = parts.pop()
+        while portions:
+            portion = portions.pop()
             try:
-                self._settle(part)
+                self._settle(portion)
             except Exception as error:  # noqa: BLE001 - a thread's outermost edge
                 if is_away(error):
                     failures += 1
                     self._parts.complain("settle", error)
                     if self._stopping.is_set() and failures > 5:
                         break
-                    parts.append(part._replace(was_unsure=True))
+                    portions.append(portion._replace(was_unsure=True))
                     self._gone.wait(pause_after(failures))
                     continue
-                parts += self._parts_after_error(error, part)
+                portions += self._portions_after_error(error, portion)
             failures, self._since = 0, monotonic()
         self._since = None
 
-    def _parts_after_error(self, error: Exception, part: _Part) -> list[_Part]:
-        """Returns what to try instead of the failed part. A row that PostgreSQL refuses, whose lock it waited for in
-        vain, or that was in conflict with others, must not hold up the others, so a batch is halved until that row is
-        alone. If it still is in conflict after the longest pause, it is refused."""
-        if len(part.batch) > 1:
-            middle = len(part.batch) // 2
-            return [part._replace(batch=part.batch[middle:]), part._replace(batch=part.batch[:middle])]
-        if waited_in_vain(error) or (was_in_conflict(error) and part.pause < _LONGEST_PAUSE):
-            self._set_aside(part.batch, part)
+    def _portions_after_error(self, error: Exception, portion: _Portion) -> list[_Portion]:
+        """Returns what to try instead of the one that failed. A row that PostgreSQL refuses, whose lock it waited for
+        in vain, or that was in conflict with others, must not hold up the others, so a batch is halved until that row
+        is alone. If it still is in conflict after the longest pause, it is refused."""
+        if len(portion.batch) > 1:
+            middle = len(portion.batch) // 2
+            return [portion._replace(batch=portion.batch[middle:]), portion._replace(batch=portion.batch[:middle])]
+        if waited_in_vain(error) or (was_in_conflict(error) and portion.pause < _LONGEST_PAUSE):
+            self._set_aside(portion.batch, portion)
             return []
-        [one] = part.batch
-        plain = None if part.is_in_plain_words else _in_plain_words(one, error)
+        [one] = portion.batch
+        plain = None if portion.is_in_plain_words else _in_plain_words(one, error)
         if plain is None:
             self._give_up(one, error)
             return []
         self._parts.complain(f"settle job {one.job.id}", error)
-        return [part._replace(batch=[plain], is_in_plain_words=True)]
+        return [portion._replace(batch=[plain], is_in_plain_words=True)]
 
     def _give_up(self, finished: Finished, error: Exception) -> None:
         """Stops holding a job whose end cannot be written: without beats its lease runs out and it is recovered."""
@@ -163,39 +163,40 @@ class Settler:
 
     # --- rows that other transactions have locked -------------------------------------------------------------
 
-    def _set_aside(self, batch: list[Finished], part: _Part) -> None:
+    def _set_aside(self, batch: list[Finished], portion: _Portion) -> None:
         """Tries the batch again later, at growing intervals, apart from new batches, which its locks would delay."""
         if batch:
-            pause = min(_LONGEST_PAUSE, 2 * part.pause or _FIRST_PAUSE)
-            self._locked.append((monotonic() + pause, part._replace(batch=batch, pause=pause)))
+            pause = min(_LONGEST_PAUSE, 2 * portion.pause or _FIRST_PAUSE)
+            self._locked.append((monotonic() + pause, portion._replace(batch=batch, pause=pause)))
 
-    def _take_due(self) -> list[_Part]:
+    def _take_due(self) -> list[_Portion]:
         if not self._locked:
             return []
         now = monotonic()
-        due = [part for again_at, part in self._locked if again_at <= now]
-        self._locked = [(again_at, part) for again_at, part in self._locked if again_at > now]
+        due = [portion for again_at, portion in self._locked if again_at <= now]
+        self._locked = [(again_at, portion) for again_at, portion in self._locked if again_at > now]
         return _merged(due)
 
     def _locked_are_due_in(self) -> float | None:
         return max(0.0, min(again_at for again_at, _ in self._locked) - monotonic()) if self._locked else None
 
-    # --- a part of a batch ------------------------------------------------------------------------------------
+    # --- a portion --------------------------------------------------------------------------------------------
 
-    def _settle(self, part: _Part) -> None:
-        """Raises when the connection is lost; the caller then tries the part again."""
-        batch = part.batch
+    def _settle(self, portion: _Portion) -> None:
+        """Raises when the connection is lost; the caller then tries again."""
+        batch = portion.batch
         if type(batch[0].outcome) is Dropped:
             self.account(batch, None)
             return
         with self._database.connection() as db:
             allowed = self._parts.settings.max_interruptions
-            landed, locked = settle.settle_batch(db, batch, interruptions_allowed=allowed, is_second_try=part.pause > 0)
+            was_locked = portion.pause > 0
+            landed, locked = settle.settle_batch(db, batch, interruptions_allowed=allowed, is_second_try=was_locked)
             missing = [one for one in batch if one.job.id not in landed] if len(landed) < len(batch) else []
-            settled_before = self._landed_already(db, missing) if part.was_unsure else {}
+            settled_before = self._landed_already(db, missing) if portion.was_unsure else {}
         if type(batch[0].outcome) is Succeeded:
             self._parts.pace.learn(batch)
-        self._set_aside([one for one in missing if one.job.id in locked], part)
+        self._set_aside([one for one in missing if one.job.id in locked], portion)
         ended = landed | settled_before
         for status in {*ended.values()}:
             self.account([one for one in batch if ended.get(one.job.id) is status], status)
@@ -264,23 +265,23 @@ _EVENTS: dict[Status | None, tuple[str, int]] = {
 }
 
 
-def _parts(batch: list[Finished]) -> list[_Part]:
+def _portions(batch: list[Finished]) -> list[_Portion]:
     """Groups a batch: one statement settles successes, another all other ends, and dropped attempts need none."""
     sorts: dict[type, list[Finished]] = {object: [], Dropped: [], Succeeded: []}  # the last group is written first
     for one in batch:
         sorts.get(type(one.outcome), sorts[object]).append(one)
-    return [_Part(part) for part in sorts.values() if part]
+    return [_Portion(alike) for alike in sorts.values() if alike]
 
 
-def _merged(parts: list[_Part]) -> list[_Part]:
-    """Joins the parts that can be settled by the same statement."""
-    alike: dict[tuple[bool, bool, bool], _Part] = {}
-    for part in parts:
-        key = type(part.batch[0].outcome) is Succeeded, part.was_unsure, part.is_in_plain_words
+def _merged(portions: list[_Portion]) -> list[_Portion]:
+    """Joins the portions that can be settled by the same statement."""
+    alike: dict[tuple[bool, bool, bool], _Portion] = {}
+    for portion in portions:
+        key = type(portion.batch[0].outcome) is Succeeded, portion.was_unsure, portion.is_in_plain_words
         other = alike.get(key)
         if other is not None:
-            part = part._replace(batch=other.batch + part.batch, pause=max(other.pause, part.pause))
-        alike[key] = part
+            portion = portion._replace(batch=other.batch + portion.batch, pause=max(other.pause, portion.pause))
+        alike[key] = portion
     return [*alike.values()]
 
 
