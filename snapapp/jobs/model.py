@@ -109,12 +109,12 @@ class Job(Generic[P, R]):
     parents_json: bytes | None = field(default=None, repr=False)  # fetched with the payload
     channel: Channel | None = field(default=None, repr=False)
     claimed_at: float = field(default=0.0, repr=False)  # monotonic, when the claim was sent
-    leased_at: float = field(default=0.0, repr=False)  # monotonic, when the claim or beat was sent that its lease is of
+    leased_at: float = field(default=0.0, repr=False)  # monotonic, when the claim or the last confirmed beat was sent
     started_at: float | None = field(default=None, repr=False)  # monotonic; written by the slot that runs it
     deadline: float | None = field(default=None, repr=False)  # monotonic; written by the slot that runs it
     stop: JobsError | None = field(default=None, repr=False)  # why it should end; written by the beat
     lines_left: int = field(default=1000, repr=False)  # a flood of log lines must not fill the disk
-    has_end: bool = field(default=False, repr=False)  # somebody decides how this attempt ends; written by the settler
+    has_end: bool = field(default=False, repr=False)  # somebody has said how this attempt ends; written by the settler
     # The slot that runs the job writes these three when it has ended.
     cpu: float | None = field(default=None, repr=False)  # seconds
     peak: int | None = field(default=None, repr=False)  # bytes of memory; None in a thread or on an event loop

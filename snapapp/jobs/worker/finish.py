@@ -32,7 +32,7 @@ class Finish:
     def settle(self, job: Job, processor: Processor, outcome: Outcome) -> None:
         finished = Finished(job, outcome, monotonic() - (job.started_at or 0.0))
         self._report_attempt(finished)
-        if not self._settler.decides(job):  # the worker stops, and has handed the job back
+        if not self._settler.take_end(job):  # the worker stops, and has handed the job back
             return
         if (processor.commit or processor.failed) and hooks.needs_a_hook(processor, outcome):
             self._settle_with_hook(finished, processor)

@@ -60,25 +60,25 @@ class Settler:
         self._turn = threading.Lock()  # for `has_end` of jobs
         self._has_news = threading.Event()
         self._stopping = threading.Event()
-        self._gone = threading.Event()  # set when `stop` has stopped waiting: the thread must end
+        self._must_end = threading.Event()  # `stop` has stopped waiting for the thread
         self._thread = threading.Thread(target=self._run, name="settler", daemon=True)
 
     def start(self) -> None:
         self._thread.start()
 
-    def decides(self, job: Job) -> bool:
-        """Does the caller decide how this attempt ends? Only the first that asks does: its slot, or whoever hands the
-        job back. Who comes later says nothing, or one attempt would end twice."""
+    def take_end(self, job: Job) -> bool:
+        """Whether the caller says how this attempt ends. Only the first one does: its slot, or whoever hands the job
+        back. Who comes later says nothing, or one attempt would end twice."""
         with self._turn:
             is_first, job.has_end = not job.has_end, True
         return is_first
 
     def end(self, finished: Finished) -> None:
-        if self.decides(finished.job):
+        if self.take_end(finished.job):
             self.put(finished)
 
     def put(self, finished: Finished) -> None:
-        """For the one who `decides`."""
+        """For the one whose `take_end` was true."""
         self._finished.append(finished)
         if not self._has_news.is_set():
             self._has_news.set()
@@ -89,7 +89,7 @@ class Settler:
         self._has_news.set()
         if self._thread.is_alive():
             self._thread.join(timeout)
-        self._gone.set()
+        self._must_end.set()
         self._has_news.set()
         self._database.close()
 
@@ -102,7 +102,7 @@ class Settler:
     # --- the thread -------------------------------------------------------------------------------------------
 
     def _run(self) -> None:
-        while not self._gone.is_set() and (self._finished or self._locked or not self._stopping.is_set()):
+        while not self._must_end.is_set() and (self._finished or self._locked or not self._stopping.is_set()):
             self._has_news.wait(self._locked_are_due_in())
             self._has_news.clear()
             while batch := self._next_batch():
@@ -130,7 +130,7 @@ class Settler:
                     if self._stopping.is_set() and failures > 5:
                         break
                     portions.append(portion._replace(was_unsure=True))
-                    self._gone.wait(pause_after(failures))
+                    self._must_end.wait(pause_after(failures))
                     continue
                 portions += self._portions_after_error(error, portion)
             failures, self._since = 0, monotonic()
