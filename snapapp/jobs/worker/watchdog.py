@@ -40,7 +40,7 @@ class Watchdog:
         self._reported: set[Job] = set()  # those of both whose late report was written; used by the watchdog's thread
         self._stuck: dict[Job, bool] = {}  # job given up and still hanging -> did its slot get another thread?
         self._expected: dict[Job, float] = {}  # job in a hook or a process -> when its slot should be free
-        self._overdue: set[Job] = set()  # jobs of _expected past that time; added here, removed by their slot
+        self._held_too_long: set[Job] = set()  # jobs of _expected past that time; their slot removes them
         self._holds_the_loop: Job | None = None  # the last job given up while it blocked the event loop
         self._closed = threading.Event()
         self._thread = threading.Thread(target=self._loop, name="watchdog", daemon=True)
@@ -57,7 +57,7 @@ class Watchdog:
     def stuck(self) -> list[Job]:
         """Jobs that were given up while their thread or coroutine goes on, and jobs whose slot does not return from a
         hook or from a function that computes a command."""
-        return [*self._stuck, *self._overdue.copy()]
+        return [*self._stuck, *self._held_too_long.copy()]
 
     @property
     def is_worn_out(self) -> bool:
@@ -72,7 +72,7 @@ class Watchdog:
             yield
         finally:
             del self._expected[job]
-            self._overdue.discard(job)
+            self._held_too_long.discard(job)
 
     def takes_its_slot_back(self, job: Job) -> bool:
         """Called by the thread or task of a job that was given up, when it ends at last: its result is dropped. Returns
@@ -124,10 +124,10 @@ class Watchdog:
         """Reports slots that a hook or a process holds too long. They are not replaced: a hook must not run twice."""
         now = monotonic()
         for job, expected_at in list(self._expected.items()):
-            if now > expected_at and job not in self._overdue:
-                self._overdue.add(job)
+            if now > expected_at and job not in self._held_too_long:
+                self._held_too_long.add(job)
                 if job not in self._expected:  # its slot has returned in this moment
-                    self._overdue.discard(job)
+                    self._held_too_long.discard(job)
                     continue
                 what = f"the slot of {job.kind} job {job.id} hangs in a hook, or where its command is computed"
                 self._parts.complain("run", JobTimeout(what))
