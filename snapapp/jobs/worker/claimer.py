@@ -59,10 +59,10 @@ class Claimer:
         self._parts = parts
         self._database = parts.database("claim")
         self._claiming_worker = ClaimingWorker(parts.id, parts.settings.lease_for, parts.settings.queues)
-        self._all_executors = executors
-        self._executors: Mapping[str, Executor] = executors.by_name
-        self._kinds = kinds = executors.executor_of
-        self._kinds_of = {name: [kind for kind in kinds if kinds[kind] == name] for name in self._executors}
+        self._executors = executors
+        self._by_name = executors.by_name
+        self._executor_of = kinds = executors.executor_of
+        self._kinds_of = {name: [kind for kind in kinds if kinds[kind] == name] for name in self._by_name}
         self._apart = [kind for kind, name in kinds.items() if name in ("process", "command")]
         self._held_jobs = parts.held_jobs
         self._admission = admission
@@ -139,7 +139,7 @@ class Claimer:
 
     def _space(self, name: str, kind: str) -> tuple[int, int]:
         """Returns how many jobs of a kind we can take, and how many of them find a free slot at once."""
-        executor, pace = self._executors[name], self._parts.pace
+        executor, pace = self._by_name[name], self._parts.pace
         free = executor.slots - executor.load()
         ahead = pace.ahead(kind, self._slots_free_soon(executor), 2 * self._batch_size) if executor.prefetches else 0
         space = min(free + ahead, self._batch_size)
@@ -157,13 +157,11 @@ class Claimer:
     def _hand_back_long_waiters(self) -> float | None:
         """A job of a quick kind may hang all the same. The jobs that wait behind it go back to the queue."""
         waiting = [
-            name
-            for name, executor in self._executors.items()
-            if executor.prefetches and executor.load() > executor.slots
+            name for name, executor in self._by_name.items() if executor.prefetches and executor.load() > executor.slots
         ]
         for name in waiting:
-            if not self._slots_free_soon(self._executors[name], within=_WAITS_AT_MOST):
-                self._all_executors.hand_back(name)
+            if not self._slots_free_soon(self._by_name[name], within=_WAITS_AT_MOST):
+                self._executors.hand_back(name)
         return _WAITS_AT_MOST if waiting else None
 
     # --- the claim itself -------------------------------------------------------------------------------------
@@ -250,11 +248,11 @@ class Claimer:
         return self._refused | self._locked.keys()
 
     def _is_full(self, wanted: list[Wanted], jobs: list[Job]) -> bool:
-        claimed_by_executor = Counter([self._kinds[job.kind] for job in jobs])
-        return any(claimed_by_executor[self._kinds[one.kind]] >= one.at_most for one in wanted)
+        claimed_by_executor = Counter([self._executor_of[job.kind] for job in jobs])
+        return any(claimed_by_executor[self._executor_of[one.kind]] >= one.at_most for one in wanted)
 
     def _note_backlog(self, wanted: list[Wanted], is_cut: bool) -> None:
-        names = {self._kinds[one.kind] for one in wanted}
+        names = {self._executor_of[one.kind] for one in wanted}
         if is_cut:
             self._backlog |= names
         else:
@@ -265,16 +263,16 @@ class Claimer:
         if not jobs:
             return
         for displaced in self._held_jobs.add(jobs, sent_at):
-            self._all_executors.interrupt(displaced, LeaseLost(f"job {displaced.id} was claimed again by this worker"))
+            self._executors.interrupt(displaced, LeaseLost(f"job {displaced.id} was claimed again by this worker"))
         self._parts.counts.claimed += len(jobs)
         self._on_claimed(jobs)
         self._admission.took(jobs)
-        first = self._kinds[jobs[0].kind]
-        if all(self._kinds[job.kind] == first for job in jobs):
-            self._executors[first].put(jobs)
+        first = self._executor_of[jobs[0].kind]
+        if all(self._executor_of[job.kind] == first for job in jobs):
+            self._by_name[first].put(jobs)
         else:
-            for name, executor in self._executors.items():
-                executor.put([job for job in jobs if self._kinds[job.kind] == name])
+            for name, executor in self._by_name.items():
+                executor.put([job for job in jobs if self._executor_of[job.kind] == name])
 
     def _take_suspect(self) -> None:
         """Claims one suspect: a job that should run alone, because workers died with it or it ran short of memory. It
