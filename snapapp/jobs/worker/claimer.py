@@ -267,12 +267,9 @@ class Claimer:
         self._parts.counts.claimed += len(jobs)
         self._on_claimed(jobs)
         self._admission.took(jobs)
-        first = self._executor_of[jobs[0].kind]
-        if all(self._executor_of[job.kind] == first for job in jobs):
-            self._by_name[first].put(jobs)
-        else:
-            for name, executor in self._by_name.items():
-                executor.put([job for job in jobs if self._executor_of[job.kind] == name])
+        for name, executor in self._by_name.items():
+            if its := [job for job in jobs if self._executor_of[job.kind] == name]:
+                executor.put(its)
 
     def _take_suspect(self) -> None:
         """Claims one suspect: a job that should run alone, because workers died with it or it ran short of memory. It
