@@ -204,8 +204,14 @@ class Head(NamedTuple):
     priority: int
 
 
-# No queue begins with U+10FFFF, which stands for no character; to pass a longer text took 0.1 ms of each claim.
-FIRST, LAST = Head("", "", -1_000_000), Head("\U0010ffff", "", 0)
+# No name begins with U+10FFFF, which stands for no character; to pass a longer text took 0.1 ms of each claim.
+_AFTER_ALL = "\U0010ffff"
+FIRST, LAST = Head("", "", -1_000_000), Head(_AFTER_ALL, "", 0)
+
+
+def bounds_of(queue: str) -> tuple[Head, Head]:
+    """Two heads between which are those of the queue."""
+    return FIRST._replace(queue=queue), Head(queue, _AFTER_ALL, 0)
 
 
 class Bookmark(NamedTuple):
@@ -404,9 +410,10 @@ def _claimed(rows: list[tuple[Any, ...]], at: datetime, summary: Any) -> Claimed
     its = json.loads(summary) if isinstance(summary, bytes | str) else summary
     let_in = its["let_in"] or []
     waits = [one["again_in"] for one in let_in if one.get("again_in") is not None]
+    jobs = _jobs(rows)
     return Claimed(
-        jobs=_jobs(rows),
-        last=_ends(rows),
+        jobs=jobs,
+        last=_last_of_each_head(jobs),
         new_heads=[Head(*one) for one in its["found"] or []],
         due={Head(*one) for one in its["due"] or []},
         is_cut=its["is_cut"],
@@ -418,13 +425,13 @@ def _claimed(rows: list[tuple[Any, ...]], at: datetime, summary: Any) -> Claimed
     )
 
 
-def _ends(rows: list[tuple[Any, ...]]) -> dict[Head, Bookmark]:
-    ends: dict[Head, Bookmark] = {}
-    for row in rows:
-        head, mark = Head(row[2], row[1], row[4]), Bookmark(row[14], row[0])
-        if head not in ends or ends[head] < mark:
-            ends[head] = mark
-    return ends
+def _last_of_each_head(jobs: list[Job]) -> dict[Head, Bookmark]:
+    last: dict[Head, Bookmark] = {}
+    for job in jobs:
+        head, mark = Head(job.queue, job.kind, job.priority), Bookmark(cast(datetime, job.due_at), job.id)
+        if head not in last or last[head] < mark:
+            last[head] = mark
+    return last
 
 
 def _jobs(rows: list[tuple[Any, ...]]) -> list[Job]:

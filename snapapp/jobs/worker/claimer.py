@@ -22,8 +22,8 @@ from snapapp.jobs.worker.parts import WorkerParts
 _TURNS = 256  # at most: queues and kinds under limits or fairness of which the last lane is remembered
 _WAITS_AT_MOST = 1.0  # seconds that a claimed job waits in memory while no slot comes free; then it goes back
 _REFUSED_FOR = 60.0  # seconds for which a job that PostgreSQL refuses to let us claim is left alone
-_LOCKED_FOR = 1.0  # seconds for which a job is left out that was in the way of others, while its row was locked …
-_OTHERS_IN = 0.02  # … and until the next claim, which takes others instead
+_LEFT_OUT_FOR = 1.0  # seconds for which claims leave out a locked job, in whose place another one could have run …
+_OTHERS_IN = 0.02  # … and until the next claim, which takes that other one
 _FEW_QUEUES = 4  # with many heads, a claim looks at just the queues that woke it, if there are no more than this
 
 
@@ -97,7 +97,7 @@ class Claimer:
         sees_many_heads = self._begin != FIRST
         if woken and sees_many_heads and len(woken) <= _FEW_QUEUES:
             for queue in woken:
-                waits += self._fill((FIRST._replace(queue=queue), LAST._replace(queue=queue, kind=LAST.queue)))
+                waits += self._fill(claim.bounds_of(queue))
         else:
             waits += self._fill(None)
             if not self.is_paused and self.suspects_wait:
@@ -237,7 +237,7 @@ class Claimer:
         """Leaves these jobs out of the next claims, which would choose them again, and nobody in their place. Returns
         the seconds until the next claim should come."""
         now = monotonic()
-        self._locked |= dict.fromkeys(jobs, now + _LOCKED_FOR)
+        self._locked |= dict.fromkeys(jobs, now + _LEFT_OUT_FOR)
         return _OTHERS_IN if jobs else min((until - now for until in self._locked.values()), default=None)
 
     def _jobs_to_leave_out(self) -> set[int]:
