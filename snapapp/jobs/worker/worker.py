@@ -1,8 +1,8 @@
 """A worker: claims jobs, runs them in its executors, settles them, and gives back what it cannot finish.
 
-Threads: the claimer, the settler, the notes writer, the listener, the slots of each executor, and APScheduler's duties.
-They share frozen values, queues, and HeldJobs (by single dict operations). A comment beside each other shared attribute
-says which thread writes it.
+Threads: the slots of each executor, the settler, the notes writer, the listener, the watchdog, the scheduler, and one
+for each duty, of which the claim and the heartbeat are two. They share frozen values, queues, and HeldJobs (by single
+dict operations). A comment beside each other shared attribute says which thread writes it.
 """
 
 import logging
@@ -57,7 +57,7 @@ class Worker:
         self._held_jobs = parts.held_jobs
         self._next_claim = NextClaim()
         self._is_on_the_roster = False  # written by the claim
-        self._failures = 0  # claims that failed in a row; likewise
+        self._failures = 0  # claims that failed in a row; written by the claim
         self._life = threading.RLock()  # one start or stop at a time; a signal's handler may stop what it interrupted
         self._is_starting = False
         self._stop_asked: tuple[timedelta | None, str] | None = None  # by a signal's handler, during the start
@@ -77,10 +77,10 @@ class Worker:
         self._notes_writer = NotesWriter(self.id, parts.notes, self._notes_database, self.events, parts.held_jobs.holds)
         self._settler = Settler(parts, on_settled=self._on_settled, on_due_in=self._claim_in)
         self._executors = Executors(parts, self._settler, self._notes_database, self._on_free)
-        local_executors = ("command",) if self.settings.compute else ("process", "command")
-        apart = [kind for kind, executor in self._executors.executor_of.items() if executor in local_executors]
-        self._starts_children = bool(apart)
-        self._admission = Admission(apart, parts.held_jobs, reserve_mb=self.settings.memory_free_min_mb)
+        children_here = ("command",) if self.settings.compute else ("process", "command")
+        kinds = [kind for kind, executor in self._executors.executor_of.items() if executor in children_here]
+        self._starts_children = bool(kinds)
+        self._admission = Admission(kinds, parts.held_jobs, reserve_mb=self.settings.memory_free_min_mb)
         self._claimer = Claimer(parts, self._executors, self._admission, on_claimed=self._on_claimed)
         member = self_description.member(parts, self._executors)
         interrupt = self._executors.interrupt
@@ -247,13 +247,13 @@ class Worker:
             part.close()
 
     def vitals(self) -> Vitals:
-        since_beat = monotonic() - self._beaten_at
+        silence = self._silence()
         return Vitals(
             held=len(self._held_jobs),
             claims=self._duties.is_running or not self._started,
-            beats=since_beat < self.settings.lease_for.total_seconds(),
+            beats=silence is not None and silence < self.settings.lease_for,
             settles=self._settler.stands_still_for < self.settings.lease_for.total_seconds(),
-            last_beat_ms=None if self._beaten_at < 0 else round(since_beat * 1000),
+            last_beat_ms=None if silence is None else round(silence.total_seconds() * 1000),
             listens=self._listener.is_alive,
             note=self._note(),
             stuck=len(self._executors.stuck),
@@ -382,7 +382,7 @@ class Worker:
         if self._admission.held:
             self.wake()  # no event tells us when memory is free again, so look each time
 
-    # --- threads ----------------------------------------------------------------------------------------------
+    # --- before the first claim -------------------------------------------------------------------------------
 
     def _join_roster(self) -> None:
         """Beats before the first claim: only a worker on the roster can be noticed as dead."""
@@ -438,7 +438,7 @@ class Worker:
     def _on_notify(self, queue: str | None) -> None:
         """`queue`: where a job was enqueued; empty: limits have changed; None: notifications may have been lost."""
         if not queue:
-            self._rule_changes += 1  # first, because a beat looks at it last
+            self._rule_changes += 1  # before has_rules: a beat under way overwrites that, and then looks here
             self._claimer.has_rules = self._claimer.rules_change = True
             self.wake()
         elif not self.settings.queues or queue in self.settings.queues:
