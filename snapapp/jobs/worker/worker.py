@@ -387,7 +387,9 @@ class Worker:
     def _join_roster(self) -> None:
         """Beats before the first claim: only a worker on the roster can be noticed as dead."""
         self.beat()
-        self.recover_neighbours()
+        # Who is silent is judged by `recover`, after one beat: if the database's clock was just set, all look silent.
+        if self._recovery.recover_neighbours(judges_silence=False):
+            self._claimer.suspects_wait = True
         self._learn_memory_needs()
         self._scheduler.start()
         self._is_on_the_roster = True
@@ -401,13 +403,6 @@ class Worker:
                     self._admission.learn(costs.needs(db, self._admission.kinds))
         except Exception as error:  # noqa: BLE001 - without known needs, admission lets every kind in
             self._parts.complain("recall what jobs cost", error)
-
-    def recover_neighbours(self) -> int:
-        # Who is silent is judged by `recover`, after one beat: if the database's clock was just set, all look silent.
-        recovered = self._recovery.recover_neighbours(judges_silence=False)
-        if recovered:
-            self._claimer.suspects_wait = True
-        return recovered
 
     # --- what the parts tell each other -----------------------------------------------------------------------
 
