@@ -33,7 +33,7 @@ class Runner(ABC):
     def run(self, job: Job, processor: Processor, wait: wait_base) -> Outcome:
         """Runs one attempt. An error or the death of its process ends this attempt only."""
         if job.exhausted:
-            return attempt.run(job, processor, wait)
+            return attempt.exhausted(job, processor)
         wait = processor.wait or wait
         limit = self._memory_limit(job, processor)
         with self._holding(job):

@@ -41,7 +41,7 @@ _REST = 0.01  # seconds for which a slot then measures no other job of that kind
 
 
 class Executors:
-    """All the executors of a worker. The claimer sees only `by_name` and `executor_of`."""
+    """All the executors of a worker: what the claimer needs of them, and what their slots do with a job."""
 
     def __init__(self, parts: WorkerParts, settler: Settler, database: Database, on_free: Callable[[], None]) -> None:
         settings, registry = parts.settings, parts.registry
@@ -233,16 +233,13 @@ class Executors:
 
         return run
 
-    def _in_group(self, runner: Runner) -> Run:
+    def _in_runner(self, runner: Runner) -> Run:
         def run(job: Job, processor: Processor) -> Outcome:
             try:
                 payloads.fit(job, processor.function)  # the kind's hooks run in this process and read the typed payload
             except Exception as error:  # noqa: BLE001 - resolving the payload's type may raise anything
-                return (
-                    attempt.exhausted(job, processor)
-                    if job.exhausted
-                    else attempt.judge(job, error, processor.wait or self._wait)
-                )
+                if not job.exhausted:  # else it does not run, and the runner says so
+                    return attempt.judge(job, error, processor.wait or self._wait)
             with self._watchdog.expecting(job, job.deadline or monotonic()):
                 return runner.run(job, processor, self._wait)
 
@@ -269,7 +266,7 @@ class Executors:
         return RunnerExecutor(runners, works, self._on_free, name, self._parts.complain)
 
     def _works(self, runners: Sequence[Runner], first_mark: int) -> list[Work]:
-        return [self._work(first_mark + n, self._in_group(one), one.reserve) for n, one in enumerate(runners)]
+        return [self._work(first_mark + n, self._in_runner(one), one.reserve) for n, one in enumerate(runners)]
 
     def _settle_given_up(self, job: Job, late: JobTimeout) -> None:
         """Called by the watchdog in place of the thread or coroutine that ignores its deadline."""
