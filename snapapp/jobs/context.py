@@ -44,7 +44,7 @@ class Within:
         """Calls the function in a copy of the thread's contextvars, so that the next job does not see what it set."""
         return copy_context().run(self._run, job, function)
 
-    async def wait(self, job: Job, function: Callable[[Job], Awaitable[T]]) -> T:
+    async def run_async(self, job: Job, function: Callable[[Job], Awaitable[T]]) -> T:
         """Like `run`, on an event loop: each task has contextvars of its own there."""
         with self(job):
             return await function(job)

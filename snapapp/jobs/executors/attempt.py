@@ -68,7 +68,7 @@ async def run_async(
     try:
         payloads.fit(job, processor.function)
         async with asyncio.timeout(timeout):
-            result = await (processor.function(job) if within is None else within.wait(job, processor.function))
+            result = await (processor.function(job) if within is None else within.run_async(job, processor.function))
         end_if_forked(process)
         return _NOTHING if result is None else Succeeded(to_json(result, what="result"))
     except asyncio.CancelledError as error:
