@@ -62,7 +62,7 @@ class Runtime:
             registry=self.registry if registry is None else registry,
             connect=self.connect,
             transaction=self.transaction,
-            lent=partial(self._engine, "jobs"),
+            job_engine=partial(self._engine, "jobs"),
             events=self.events,
             web_priority=self.web_priority,
             context=self.context,

@@ -35,7 +35,7 @@ class WorkerParts:
     registry: Registry
     connect: Connect
     transaction: Transaction  # in which a job is settled and its hook runs
-    lent: "Callable[[], Engine]"  # the pool of the connections that jobs borrow
+    job_engine: "Callable[[], Engine]"  # of the connections that jobs borrow; made on first use
     events: Events
     web_priority: WebPriority
     context: contexts.Hook | None
@@ -52,7 +52,7 @@ class WorkerParts:
     def __post_init__(self) -> None:
         self.held_jobs = HeldJobs(self.settings.lease_for, self.settings.beat_every)
         self.within = contexts.Within(self.context, self._report_context)
-        self.connections = JobConnections(self.lent, self.settings.job_connections, self.within)
+        self.connections = JobConnections(self.job_engine, self.settings.job_connections, self.within)
 
     def database(self, purpose: str) -> Database:
         return Database(lambda: self.connect(purpose))

@@ -283,7 +283,7 @@ def test_sessions_depend_on_nothing_that_the_database_says(url: str, db: Db) -> 
     with closing(connect(url, name="test")) as worker, runtime.transaction(running_job(db)) as hooks:
         look(worker)
         look(hooks)
-    with runtime.parts().lent().connect() as lent:
+    with runtime.parts().job_engine().connect() as lent:
         look(lent)
     runtime.close()
     with reading.connected(url) as backup:
