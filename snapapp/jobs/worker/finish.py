@@ -58,7 +58,7 @@ class Finish:
                         self._wait,
                         self._parts.within,
                         was_unsure=failures > 0,
-                        may_come_again=by_the_job + 1 < _TRIES,
+                        blames_the_job=by_the_job + 1 >= _TRIES,
                     )
                 self._settler.settled_elsewhere(settled, status)
                 return

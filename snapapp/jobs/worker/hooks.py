@@ -61,14 +61,14 @@ def settle_with_hook(
     within: Within = _NO_CONTEXT,
     *,
     was_unsure: bool = False,
-    may_come_again: bool = True,
+    blames_the_job: bool = False,
 ) -> tuple[Finished, Status | None]:
     """Settles the job, then runs the hook, in one transaction. Returns None as status when the lease is lost. Raises
     CommitFailed when the attempt counts as failed: the caller then settles `CommitFailed.finished`.
 
     `was_unsure`: an earlier call lost its connection, perhaps after its COMMIT. So a lost lease may be our own commit.
-    `may_come_again`: False once calls have failed several times in a way that `may_be_the_jobs_doing`. Then the job is
-    taken for the cause, and the attempt fails; until then the database is, and the caller tries again.
+    `blames_the_job`: calls have failed several times in a way that `may_be_the_jobs_doing`. One more such failure is
+    the attempt's; until then the database is taken for the cause, and the caller tries again.
     """
     job, is_success = finished.job, isinstance(finished.outcome, Succeeded)
     try:
@@ -76,14 +76,10 @@ def settle_with_hook(
     except LeaseLost:
         return finished, _landed_already(job, transaction) if was_unsure else None
     except BaseException as error:
-        if not is_success or (is_worth_another_try(error) and (may_come_again or not may_be_the_jobs_doing(error))):
+        if not is_success or (is_worth_another_try(error) and not (blames_the_job and may_be_the_jobs_doing(error))):
             raise
         cause = error.error if isinstance(error, HookFailed) else error
-        raise _commit_failed(finished, cause, processor.wait or wait) from cause
-
-
-def _commit_failed(finished: Finished, error: BaseException, wait: wait_base) -> CommitFailed:
-    return CommitFailed(finished._replace(outcome=judge(finished.job, error, wait)))
+        raise CommitFailed(finished._replace(outcome=judge(job, cause, processor.wait or wait))) from cause
 
 
 def _settle(finished: Finished, processor: Processor, transaction: Transaction, within: Within) -> Status | None:
