@@ -170,9 +170,8 @@ class _Bench(ExitStack):
         return status.value if status else "LEASE_LOST"
 
     def _settle(self, finished: Finished, processor: Processor) -> Status | None:
-        settle = hooks.settle_with_hook
         try:
-            return settle(finished, processor, self.transaction, self._wait, self._within)[1]
+            return hooks.settle_with_hook(finished, processor, self.transaction, self._wait, self._within)
         except hooks.HookFailed as failed:
             raise failed.error from None  # the test sees the error that its own hook raised
 

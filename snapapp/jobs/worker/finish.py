@@ -51,7 +51,7 @@ class Finish:
         while True:
             try:
                 with self._watchdog.expecting(finished.job, monotonic()):
-                    settled, status = hooks.settle_with_hook(
+                    status = hooks.settle_with_hook(
                         finished,
                         processor,
                         self._parts.transaction,
@@ -60,7 +60,7 @@ class Finish:
                         was_unsure=failures > 0,
                         blames_the_job=by_the_job + 1 >= _TRIES,
                     )
-                self._settler.settled_elsewhere(settled, status)
+                self._settler.settled_elsewhere(finished, status)
                 return
             except hooks.CommitFailed as refused:
                 finished = refused.finished  # from here on a failure, even if its `failed` hook has to be dropped

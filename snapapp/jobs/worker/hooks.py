@@ -62,9 +62,9 @@ def settle_with_hook(
     *,
     was_unsure: bool = False,
     blames_the_job: bool = False,
-) -> tuple[Finished, Status | None]:
-    """Settles the job, then runs the hook, in one transaction. Returns None as status when the lease is lost. Raises
-    CommitFailed when the attempt counts as failed: the caller then settles `CommitFailed.finished`.
+) -> Status | None:
+    """Settles the job, then runs the hook, in one transaction. Returns None when the lease is lost. Raises CommitFailed
+    when the attempt counts as failed: the caller then settles `CommitFailed.finished`.
 
     `was_unsure`: an earlier call lost its connection, perhaps after its COMMIT. So a lost lease may be our own commit.
     `blames_the_job`: calls have failed several times in a way that `may_be_the_jobs_doing`. One more such failure is
@@ -72,9 +72,9 @@ def settle_with_hook(
     """
     job, is_success = finished.job, isinstance(finished.outcome, Succeeded)
     try:
-        return finished, _settle(finished, processor, transaction, within)
+        return _settle(finished, processor, transaction, within)
     except LeaseLost:
-        return finished, _landed_already(job, transaction) if was_unsure else None
+        return _landed_already(job, transaction) if was_unsure else None
     except BaseException as error:
         if not is_success or (is_worth_another_try(error) and not (blames_the_job and may_be_the_jobs_doing(error))):
             raise

@@ -17,7 +17,7 @@ import psycopg
 from snapapp.jobs import events
 from snapapp.jobs.events import Event
 from snapapp.jobs.executors.children import Child
-from snapapp.jobs.model import Finished, Interrupted, Job, Lease, Succeeded
+from snapapp.jobs.model import Finished, Interrupted, Job, Lease, Status, Succeeded
 from snapapp.jobs.os import processes
 from snapapp.jobs.os.signals import Signals
 from snapapp.jobs.process.runtime import Runtime
@@ -160,13 +160,13 @@ def _overhear(recorder: Recorder) -> None:
         _handed_back(recorder, settled, batch)
         return settled
 
-    def recorded_settle(finished: Finished, *others: Any, **options: Any) -> tuple[Finished, Any]:
+    def recorded_settle(finished: Finished, *others: Any, **options: Any) -> Status | None:
         lease = list(finished.job.lease)
         recorder.write("settle try", lease=lease, outcome=type(finished.outcome).__name__)
         with _telling_unknown(recorder, "settle", leases=[lease]):
-            settled, status = settle_with_hook(finished, *others, **options)
+            status = settle_with_hook(finished, *others, **options)
         recorder.write("settle", lease=lease, status=status)
-        return settled, status
+        return status
 
     settle.complete = recorded_complete
     settle.settle_batch = recorded_batch
