@@ -198,6 +198,13 @@ class Defaults:
 def _checked_spec(given: object) -> _Spec:
     """Checks a job's arguments and converts them to what enqueue_jobs takes. This happens before the database is asked,
     because an error there would abort the caller's transaction."""
+    spec = _checked(given)
+    _fill_in_declared(spec)
+    _convert(spec)
+    return spec
+
+
+def _checked(given: object) -> _Spec:
     if not isinstance(given, Mapping):
         raise InvalidJob(f"each job must be a mapping of enqueue's arguments, not {given!r:.100}")
     spec: _Spec = {}
@@ -208,13 +215,20 @@ def _checked_spec(given: object) -> _Spec:
         if value is not None or name in _NEVER_NONE:
             check(name, value)
             spec[name] = value
-    kind = spec.get("kind")
-    if not kind:
+    if not spec.get("kind"):
         raise InvalidJob("a job needs a kind")
     if "unique_by" in spec and "unique_key" in spec:
         raise InvalidJob("a job has a unique_key or unique_by, not both")
     if "unique_scope" in spec and "unique_key" not in spec and "unique_by" not in spec:
         raise InvalidJob("unique_scope needs a unique_key or unique_by")
+    if spec.get("after") and spec.get("on_conflict") == "replace":
+        raise InvalidJob("a job with parents cannot replace another")
+    return spec
+
+
+def _fill_in_declared(spec: _Spec) -> None:
+    """What the kind's processor declares, where this process knows it; the payload must be of its type."""
+    kind = spec["kind"]
     declared = registry.default.get(kind) if kind in registry.default else None
     if declared is not None:
         spec.setdefault("queue", declared.queue)
@@ -227,19 +241,19 @@ def _checked_spec(given: object) -> _Spec:
     wanted = None if declared is None else payloads.wanted_by(declared.function)
     if wanted is not None or type(spec.get("payload", {})) is not dict:
         spec["payload"] = payloads.plain(spec.get("payload", {}), wanted)
+
+
+def _convert(spec: _Spec) -> None:
     if "run_at" in spec:
         spec["run_at"] = spec["run_at"].astimezone(UTC).isoformat()
     if "delay" in spec:
         spec["delay"] = f"{spec['delay'].total_seconds():.6f} seconds"
     if "after" in spec:
         spec["after"] = list(spec["after"])
-        if spec["after"] and spec.get("on_conflict") == "replace":
-            raise InvalidJob("a job with parents cannot replace another")
     if "snap_id" in spec:
         spec["snap_id"] = str(UUID(str(spec["snap_id"])))
     if "timeout" in spec:
         spec["timeout_ms"] = int(spec.pop("timeout").total_seconds() * 1000)
-    return spec
 
 
 def _encode_specs(specs: Sequence[_Spec]) -> Iterator[tuple[int, str]]:
@@ -281,8 +295,8 @@ def _check_text(name: str, value: object) -> None:
     limit = _LIMITS[name]
     if not _is_storable(value, limit):
         raise InvalidJob(f"{name} must be text of at most {limit} bytes without NUL, not {value!r:.100}")
-    if not value and name in ("kind", "queue"):
-        raise InvalidJob("a job needs a kind" if name == "kind" else "queue must not be empty")
+    if value == "" and name == "queue":
+        raise InvalidJob("queue must not be empty")
 
 
 def _check_tenant(name: str, value: object) -> None:
@@ -333,12 +347,11 @@ def _check_duration(name: str, value: object) -> None:
 
 
 def _check_ids(name: str, value: object) -> None:
-    is_list = isinstance(value, Sequence) and not isinstance(value, str | bytes)
-    if not is_list:
+    if not isinstance(value, Sequence) or isinstance(value, str | bytes):
         raise InvalidJob(f"{name} must be a list of ids of jobs, not {value!r:.100}")
-    if len(value) > MOST_PARENTS:  # type: ignore[arg-type]
-        raise InvalidJob(f"{name} may have {MOST_PARENTS:,} ids of jobs at most, not {len(value):,}")  # type: ignore[arg-type]
-    for one in value:  # type: ignore[attr-defined]
+    if len(value) > MOST_PARENTS:
+        raise InvalidJob(f"{name} may have {MOST_PARENTS:,} ids of jobs at most, not {len(value):,}")
+    for one in value:
         if isinstance(one, bool) or not isinstance(one, int) or not 0 < one < 2**63:
             raise InvalidJob(f"{name} must be a list of ids of jobs, and {one!r:.100} is none")
 
