@@ -36,7 +36,6 @@ from snapapp.api.product.snap_views import (
 from snapapp.api.product.snaps import refuse_without_room, subject_meant
 from snapapp.api.product.urls import signed
 from snapapp.domain import kinds, payloads
-from snapapp.domain.rules.subjects import Subject
 from snapapp.errors import error_for_client
 from snapapp.jobs import enqueue_many
 from snapapp.jobs.errors import IllegalTransition, UnknownJob
@@ -187,10 +186,10 @@ def _parsed(item: Any) -> FramesRequest | Unread:
 
 
 def _job(batch_id: UUID, place: int, item: FramesRequest, request_id: str) -> dict[str, Any]:
-    folder = _folder(batch_id, place)
+    folder, subject = _folder(batch_id, place), subject_meant(item.subject)
     return {
         "kind": kinds.EXTRACT,
-        "payload": payloads.of_frames(item.video_url, item.values_used, item.overlay_drawn, _subject(item), folder),
+        "payload": payloads.of_frames(item.video_url, item.values_used, item.overlay_drawn, subject, folder),
         "concurrency_key": payloads.host_at(item.video_url),
         "request_id": request_id,
     }
@@ -198,10 +197,6 @@ def _job(batch_id: UUID, place: int, item: FramesRequest, request_id: str) -> di
 
 def _folder(batch_id: UUID, place: int) -> str:
     return f"{keys.of_request(batch_id)}{place}/"
-
-
-def _subject(item: FramesRequest) -> Subject:
-    return subject_meant(item.subject.id, item.subject.attributes)
 
 
 # --- the results ------------------------------------------------------------------------------------------------
@@ -260,7 +255,7 @@ def _shown(
     fields: dict[str, Any] = {
         "item_index": place,
         "data_filmagem": item.data_filmagem,
-        "subject": subject_of(_subject(item)),
+        "subject": subject_of(subject_meant(item.subject)),
         "video_url": item.video_url,
         "start_seconds": item.start_seconds,
         "start_frame": item.start_frame,
@@ -280,7 +275,7 @@ def _unread(place: int, item: Unread, folder: str) -> ItemShown:
         item_index=place,
         status=ItemStatus.FAILED,
         data_filmagem=parts.data_filmagem,
-        subject=subject_of(subject_meant(parts.subject.id, parts.subject.attributes)) if parts.subject else None,
+        subject=subject_of(subject_meant(parts.subject)) if parts.subject else None,
         video_url=parts.video_url,
         output_dir=folder,
         error=item.why,

@@ -18,13 +18,12 @@ from snapapp.api.http.routers import Router
 from snapapp.api.http.schema import Asked, Decimals, Label, Moment, Shown
 from snapapp.api.http.tenancy import Begins, Own
 from snapapp.api.product.job_waiting import Ends, is_worked
-from snapapp.api.product.snap_schema import Attribute, Correction, Nickname, SnapRequest
+from snapapp.api.product.snap_schema import Attribute, Correction, Nickname, SnapRequest, Subject
 from snapapp.api.product.snap_views import MySnapList, SnapList, SnapWhole, lines_of, whole_of
 from snapapp.api.product.urls import Placed
 from snapapp.domain import kinds, marking, search, snaps
 from snapapp.domain.paging import Window
-from snapapp.domain.rules.subjects import Attribute as Said
-from snapapp.domain.rules.subjects import Subject
+from snapapp.domain.rules import subjects
 from snapapp.domain.search import Criteria
 from snapapp.domain.snaps import NewSnap, Removal
 from snapapp.domain.tables import Snap, SnapStatus
@@ -99,7 +98,7 @@ def _new_snap(wanted: SnapRequest, request_id: str) -> NewSnap:
         template_id=wanted.subject_template_id,
         nickname=wanted.nickname,
         email=wanted.email,
-        subject=subject_meant(wanted.subject.id, wanted.subject.attributes) if wanted.subject else Subject(None, ()),
+        subject=subject_meant(wanted.subject) if wanted.subject else subjects.Subject(None, ()),
         filmed_at=wanted.data_filmagem,
         **wanted.values_used,
         overlay=wanted.overlay_drawn,
@@ -114,13 +113,13 @@ def refuse_without_room(monolith: Monolith) -> None:
         raise HTTPException(507, why)
 
 
-def subject_meant(subject_id: str | None, attributes: list[Attribute]) -> Subject:
-    return Subject(subject_id, attributes_meant(attributes))
+def subject_meant(given: Subject) -> subjects.Subject:
+    return subjects.Subject(given.id, attributes_meant(given.attributes))
 
 
-def attributes_meant(given: list[Attribute]) -> tuple[Said, ...]:
+def attributes_meant(given: list[Attribute]) -> tuple[subjects.Attribute, ...]:
     """The attributes for the domain, without those whose value is missing."""
-    return tuple(Said(each.key, each.value) for each in given if each.value is not None)
+    return tuple(subjects.Attribute(each.key, each.value) for each in given if each.value is not None)
 
 
 def _hash(wanted: SnapRequest) -> bytes:
@@ -142,7 +141,7 @@ async def _wait_until_finished(monolith: Monolith, begin: Begin, marked: Snap, e
 
 _ORDERS = ("createdAt", "processedAt", "resolvedStartSeconds", "dataFilmagem", "subjectId", "nickname")
 Paged = Annotated[Window, Depends(windows(*_ORDERS))]
-Wanted = Annotated[SnapStatus | None, Query(description="Only snaps in this state.")]
+InState = Annotated[SnapStatus | None, Query(description="Only snaps in this state.")]
 Since = Annotated[Moment | None, Query(alias="from", description="Only snaps marked at that time or later.")]
 Until = Annotated[Moment | None, Query(alias="to", description="Only snaps marked before.")]
 Marker = Annotated[Label | None, Query(description="Only snaps that this person marked, in any case.")]
@@ -160,7 +159,7 @@ async def _narrowing(
     attr_min: Annotated[Bound | None, Query(alias="attrMin", description="The least that the number may be.")] = None,
     attr_max: Annotated[Bound | None, Query(alias="attrMax", description="The most that the number may be.")] = None,
     q: Annotated[Label | None, Query(description="Words in the subject; the beginning of each word is enough.")] = None,
-    status: Wanted = None,
+    status: InState = None,
     since: Since = None,
     until: Until = None,
 ) -> Criteria:
@@ -185,7 +184,7 @@ def list_snaps(
     own: Own,
     places: Placed,
     page: Paged,
-    status: Wanted = None,
+    status: InState = None,
     since: Since = None,
     until: Until = None,
     nickname: Marker = None,
