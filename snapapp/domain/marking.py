@@ -1,9 +1,10 @@
 """The use cases of a snap: mark a moment, correct its description, share it, cancel or retry its job, remove it. Each
-function is one transaction, which begins here and is committed when the function returns."""
+function is one transaction, which begins here and is committed when the function returns; only `enqueue` works in its
+caller's."""
 
 from collections.abc import Callable, Collection
 from dataclasses import replace
-from datetime import datetime, timedelta
+from datetime import datetime
 from uuid import UUID
 
 from sqlalchemy import Connection
@@ -16,8 +17,6 @@ from snapapp.domain.snaps import NewSnap, Removal
 from snapapp.domain.tables import Share, Snap, Video
 from snapapp.domain.transactions import Begin, Queue, TenantTransaction
 from snapapp.errors import SnapHasChanged, SnapHasNoJob
-
-_LAST_WRITES = timedelta(minutes=1)  # a cancelled attempt may still be writing files
 
 
 def mark(begin: Begin, queue: Queue, new: NewSnap, key: str | None, body_hash: bytes) -> tuple[Snap, bool]:
@@ -34,7 +33,7 @@ def mark(begin: Begin, queue: Queue, new: NewSnap, key: str | None, body_hash: b
                 return snaps.read(db, tenant, holder, hidden_too=True), True
             snap, video = snaps.create(db, tenant, new)
         job_id = enqueue(queue.enqueue, db, snap, video)
-        assert job_id  # None only where a key is to be ignored
+        assert job_id  # None only with on_conflict="ignore"
         return snaps.with_job(snap, queue.enqueued(db, job_id)), False
 
 
@@ -111,7 +110,8 @@ def remove(begin: Begin, queue: Queue, snap_id: UUID, request_id: str) -> Remova
             if job_id is not None:
                 queue.give_up(db, job_id)
             order, of = {"snapId": str(snap_id)}, {"tenant": tenant, "snap_id": snap_id, "request_id": request_id}
-            queue.enqueue(db, kinds.FORGET, order, delay=_LAST_WRITES, **of)  # by it, open lists learn of the removal
+            # by this job open lists learn of the removal, too
+            queue.enqueue(db, kinds.FORGET, order, delay=videos.LAST_WRITES, **of)
         return removal
 
 

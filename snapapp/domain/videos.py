@@ -20,7 +20,8 @@ from snapapp.domain.tables import Operator, Snap, Video
 from snapapp.domain.transactions import Begin, Queue, TenantTransaction
 from snapapp.errors import Invalid, VideoHasSnaps, VideoNotFound
 
-_LAST_WRITES = timedelta(minutes=1)  # a running job may still be writing files of the video
+# In it a job that runs, or was cancelled, may still write files of what was removed.
+LAST_WRITES = timedelta(minutes=1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,7 +117,7 @@ def remove(begin: Begin, queue: Queue, video_id: UUID, request_id: str) -> None:
             transaction.db,
             kinds.FORGET,
             order,
-            delay=_LAST_WRITES,
+            delay=LAST_WRITES,
             tenant=transaction.code,
             request_id=request_id,
         )
