@@ -95,7 +95,7 @@ def create(db: Session, tenant: str, new: NewSnap) -> tuple[Snap, Video]:
     row = {
         "tenant": tenant,
         "video_id": video.id,
-        "operator_id": _operator(db, tenant, new),
+        "operator_id": _operator_id(db, tenant, new),
         "template_id": template.id,
         "subject_id": subject.id,
         "subject": subject,
@@ -124,7 +124,7 @@ _KNOWN = select(Operator.id).where(
 )
 
 
-def _operator(db: Session, tenant: str, new: NewSnap) -> int:
+def _operator_id(db: Session, tenant: str, new: NewSnap) -> int:
     """The id of the operator with this e-mail; the last nickname wins, but not over the name of one who signs in. The
     row is written only when something changed: otherwise snaps that one operator marks at the same time would wait for
     each other's commit."""

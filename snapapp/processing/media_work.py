@@ -1,5 +1,5 @@
 """What a child process does with a video: it opens the video, has a decoder process decode it, and stores the results.
-A failure that another attempt cannot mend (D8) becomes `Permanent`, in words for the person who marked the moment; a
+A failure that another attempt cannot mend becomes `Permanent`, in words for the person who marked the moment; a
 full disk and a storage that is away are waited for; any other failure is tried again."""
 
 from collections.abc import Iterator

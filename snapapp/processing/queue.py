@@ -38,4 +38,12 @@ def _give_up(db: Session, job_id: int) -> None:
         lifecycle.cancel(db, job_id)
 
 
-QUEUE = Queue(enqueue, _enqueued, _lock, lifecycle.cancel, _give_up, lifecycle.retry_by_person, lifecycle.order_anew)
+QUEUE = Queue(
+    enqueue=enqueue,
+    enqueued=_enqueued,
+    lock=_lock,
+    cancel=lifecycle.cancel,
+    give_up=_give_up,
+    retry=lifecycle.retry_by_person,
+    order_anew=lifecycle.order_anew,
+)
