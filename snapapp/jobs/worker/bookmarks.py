@@ -20,34 +20,34 @@ _KEPT = 32  # heads at most: those that jobs came from last
 _LATE_COMMIT = timedelta(seconds=2)  # a job may become visible this long after it is due, when its INSERT commits late
 _LOOK_BACK_EVERY = 1.0  # seconds …
 _SHARE = 0.05  # … or rarer, so that it takes at most this part of the time
-_DEAR = 0.01  # seconds; where looking back takes longer, claims do not do it
+_TAKES_LONG = 0.01  # seconds; where looking back takes longer, it is left to `look_back`
 
 
 class Bookmarks:
-    """The claim calls all but `look_back` and `look_back_soon`, which are called on threads of their own."""
+    """A claim calls `for_claim` and then `after_claim`; other threads call `look_back` and `look_back_soon`."""
 
     def __init__(self) -> None:
         self._marks: dict[Head, Bookmark] = {}  # the head that jobs came from last is the last
         self._lately: set[Head] = set()  # heads marked since a claim looked back
-        # True: looking back is left to `look_back`, which then writes these two instead of the claim
-        self._is_dear = False
+        # True: looking back is left to `look_back`, which then writes this and _due_at instead of the claim
+        self._takes_long = False
         self._due_at = 0.0  # when to look back again, monotonic
-        self._looks_back = False  # the claim under way does
+        self._claim_looks_back = False  # does the claim under way look before the bookmarks?
         self._found: deque[tuple[Head, Bookmark | None]] = deque()  # from `look_back` to the next claim
 
-    def between(self, begin: Head, end: Head) -> dict[Head, Bookmark]:
-        """For a claim that looks at the heads between these two."""
+    def for_claim(self, begin: Head, end: Head) -> dict[Head, Bookmark]:
+        """The bookmarks for a claim that looks at the heads between these two; none, where it is time to look back."""
         while self._found:
             self._move_back(*self._found.popleft())
-        self._looks_back = not self._is_dear and monotonic() >= self._due_at
-        if self._looks_back:
+        self._claim_looks_back = not self._takes_long and monotonic() >= self._due_at
+        if self._claim_looks_back:
             self._lately.clear()
         # each costs a claim some time, so those of heads without new jobs only where they save more
-        heads = self._marks if self._is_dear else self._lately
+        heads = self._marks if self._takes_long else self._lately
         return {head: self._marks[head] for head in heads if begin < head < end}
 
-    def note(self, look: Look, kinds: Collection[str], claimed: Claimed, took: float) -> None:
-        """The answer to a claim of these kinds, after so many seconds."""
+    def after_claim(self, look: Look, kinds: Collection[str], claimed: Claimed, took: float) -> None:
+        """Learns from the answer to a claim of these kinds, which took so many seconds."""
         late = Bookmark(claimed.at - _LATE_COMMIT, 0)
         for head, mark in claimed.last.items():
             self._marks.pop(head, None)
@@ -58,7 +58,7 @@ class Bookmarks:
                 self._marks[head] = late
         while len(self._marks) > _KEPT:
             self._remove(next(iter(self._marks)))
-        if self._looks_back:
+        if self._claim_looks_back:
             self._rest(took)
 
     def look_back_soon(self) -> None:
@@ -67,7 +67,7 @@ class Bookmarks:
 
     @property
     def wants_look_back(self) -> bool:
-        return self._is_dear and monotonic() >= self._due_at
+        return self._takes_long and monotonic() >= self._due_at
 
     def look_back(self, db: Db) -> bool:
         """True: jobs wait before bookmarks, and the next claim will find them."""
@@ -84,7 +84,7 @@ class Bookmarks:
 
     def _rest(self, took: float) -> None:
         self._due_at = monotonic() + max(_LOOK_BACK_EVERY, took / _SHARE)
-        self._is_dear = took > _DEAR and bool(self._marks)  # without any, there is nowhere to look back
+        self._takes_long = took > _TAKES_LONG and bool(self._marks)  # without any, there is nowhere to look back
 
     def _move_back(self, head: Head, mark: Bookmark | None) -> None:
         if mark is None:

@@ -188,7 +188,7 @@ class Claimer:
         return Look(
             begin=begin,
             end=end,
-            bookmarks=self.bookmarks.between(begin, end),
+            bookmarks=self.bookmarks.for_claim(begin, end),
             has_rules=self.has_rules,
             is_idle=not len(self._held_jobs),
             turns=tuple((queue, kind, lane) for (queue, kind), lane in self._turns.items()),
@@ -214,7 +214,7 @@ class Claimer:
         self._parts.counts.claims += 1
         self._parts.counts.claim_seconds += took
         if look.suspect is None:
-            self.bookmarks.note(look, {one.kind for one in wanted}, claimed, took)
+            self.bookmarks.after_claim(look, {one.kind for one in wanted}, claimed, took)
         self._note_turns(claimed.turns)
         return claimed
 

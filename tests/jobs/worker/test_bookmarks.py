@@ -57,7 +57,7 @@ def at_work(url: str, db: Db, registry: Registry, **changes: Any) -> Iterator[Wo
 def test_where_that_is_cheap_a_claim_looks_everywhere_each_second(
     url: str, db: Db, registry: Registry, looks: list[Look], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(bookmarks, "_DEAR", 1000.0)
+    monkeypatch.setattr(bookmarks, "_TAKES_LONG", 1000.0)
     with at_work(url, db, registry):
         until(lambda: any(look.bookmarks for look in looks))
         looks.clear()
@@ -68,7 +68,7 @@ def test_where_that_is_cheap_a_claim_looks_everywhere_each_second(
 def test_where_it_is_dear_no_claim_looks_back_and_what_waits_there_is_found(
     url: str, db: Db, registry: Registry, looks: list[Look], monkeypatch: pytest.MonkeyPatch, due: str
 ) -> None:
-    monkeypatch.setattr(bookmarks, "_DEAR", 0.0)
+    monkeypatch.setattr(bookmarks, "_TAKES_LONG", 0.0)
     looked_back = threading.Event()
     as_ever = claim.first_before
 
@@ -92,14 +92,14 @@ def test_a_kind_that_does_nothing_any_more_keeps_its_bookmark_where_that_saves_s
     url: str, db: Db, registry: Registry, looks: list[Look], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Else every claim for another kind would walk over all of its dead entries."""
-    monkeypatch.setattr(bookmarks, "_DEAR", 1000.0)
+    monkeypatch.setattr(bookmarks, "_TAKES_LONG", 1000.0)
     with at_work(url, db, registry) as worker:
         make_jobs(db, 20, kind="other")
         until(lambda: worker.counts.completed == 41)
         until(lambda: QUICK not in looks[-1].bookmarks)
-        monkeypatch.setattr(bookmarks, "_DEAR", 0.0)
+        monkeypatch.setattr(bookmarks, "_TAKES_LONG", 0.0)
         until(lambda: QUICK in looks[-1].bookmarks)
-        monkeypatch.setattr(bookmarks, "_DEAR", 1000.0)
+        monkeypatch.setattr(bookmarks, "_TAKES_LONG", 1000.0)
         until(lambda: not looks[-1].bookmarks)
 
 
@@ -107,7 +107,7 @@ def test_of_many_heads_those_with_jobs_lately_are_kept(
     url: str, db: Db, registry: Registry, looks: list[Look], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(bookmarks, "_KEPT", 3)
-    monkeypatch.setattr(bookmarks, "_DEAR", 0.0)
+    monkeypatch.setattr(bookmarks, "_TAKES_LONG", 0.0)
     with working(url, registry) as (worker, _):
         for done, priority in enumerate((1, 2, 1, 3, 1, 4), 1):
             make_job(db, kind="quick", priority=priority)
@@ -119,7 +119,7 @@ def test_after_a_recovery_somebody_looks_back_at_once(
     url: str, db: Db, registry: Registry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What a dead worker had claimed and not begun keeps its place in the queue."""
-    monkeypatch.setattr(bookmarks, "_DEAR", 0.0)
+    monkeypatch.setattr(bookmarks, "_TAKES_LONG", 0.0)
     monkeypatch.setattr(bookmarks, "_LOOK_BACK_EVERY", 600.0)
     with at_work(url, db, registry, poll_delay=timedelta(hours=1)) as worker:
         before = make_job(db, kind="quick", next_retry_at=ago(hours=1))
@@ -134,7 +134,7 @@ def test_after_a_recovery_somebody_looks_back_at_once(
 def test_an_idle_worker_asks_nothing_more(
     url: str, registry: Registry, looks: list[Look], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(bookmarks, "_DEAR", 0.0)
+    monkeypatch.setattr(bookmarks, "_TAKES_LONG", 0.0)
     monkeypatch.setattr(claim, "first_before", None)  # whoever calls it complains
     with working(url, registry) as (_, heard):
         until(lambda: len(looks) > 8)
@@ -143,9 +143,9 @@ def test_an_idle_worker_asks_nothing_more(
 
 def test_without_the_database_the_next_look_back_comes_in_time(url: str, db: Db) -> None:
     marks = bookmarks.Bookmarks()
-    marks._is_dear = True
+    marks._takes_long = True
     db.close()
     with pytest.raises(Exception, match="closed"):
         marks.look_back(db)
     assert marks._due_at < float("inf")
-    assert marks._is_dear, "an error says nothing of what it costs"
+    assert marks._takes_long, "an error says nothing of what it costs"
