@@ -259,8 +259,7 @@ def _full_name(function: Callable[..., Any]) -> str:
 
 
 def _path(function: Callable[..., Any]) -> str:
-    """An object, as a partial, has no name of its own: another one is another function. A lambda is told from others by
-    its line."""
+    """`module:name`. For an object without a name, as a partial, its repr stands there; a lambda has its line, too."""
     name = getattr(function, "__qualname__", repr(function))
     line = f" in line {function.__code__.co_firstlineno}" if name.endswith("<lambda>") else ""
     return f"{function.__module__}:{name}{line}"

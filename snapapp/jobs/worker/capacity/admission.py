@@ -9,7 +9,7 @@ from snapapp.jobs.model import Job
 from snapapp.jobs.os import memory
 from snapapp.jobs.worker.leases.held import HeldJobs
 
-_AGAIN = 1.2  # a kind held back is let in again when 1.2 times its need is free, so that it does not flap
+_AGAIN_AT = 1.2  # times its need must be free before a kind held back is let in again, so that it does not flap
 _FRESH = 0.1  # seconds for which a reading of the free memory is used again
 _MB = 1024 * 1024
 
@@ -29,7 +29,7 @@ def judge(
     verdicts = {}
     for kind, need in needs.items():
         room = free_mb - promised_mb
-        fits = int(room // need) if room >= need * (_AGAIN if kind in held else 1) else 0
+        fits = int(room // need) if room >= need * (_AGAIN_AT if kind in held else 1) else 0
         why = f"95 of 100 attempts stay within {need:.0f} MB, {max(free_mb, 0):.0f} MB are free"
         if promised_mb >= 1:
             why += f", of which running jobs may take {promised_mb:.0f} MB"
