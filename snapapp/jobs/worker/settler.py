@@ -239,7 +239,7 @@ class Settler:
         if isinstance(outcome, Interrupted) and status is Status.PENDING:
             # what only waited in memory goes back whenever the slots are busy for a second: no news
             name, level = events.JOB_INTERRUPTED, logging.DEBUG if job.started_at is None else logging.WARNING
-        failure = outcome.failure if isinstance(outcome, Retried | Buried) else None
+        failure = outcome.failure if isinstance(outcome, Retried | Buried | Stopped) else None
         with tracing.at(job.traceparent):
             self._parts.events.emit(
                 name,

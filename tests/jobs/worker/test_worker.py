@@ -401,13 +401,15 @@ def test_cancelling_a_running_job_reaches_it_at_once(url: str, db: Db, registry:
             job.raise_if_cancelled()
             threading.Event().wait(0.01)
 
-    with working(url, registry, beat_every=timedelta(seconds=10), lease_for=timedelta(seconds=60)):
+    with working(url, registry, beat_every=timedelta(seconds=10), lease_for=timedelta(seconds=60)) as (_, heard):
         job_id = enqueue(db, "patient")
         assert job_id
         assert entered.wait(20)
         assert lifecycle.cancel(db, job_id) == "RUNNING"
         stopped = until_status(db, job_id, "CANCELLED", within=5)
+        told = heard.wait_for(events.JOB_CANCELLED)
     assert stopped.last_error == f"JobCancelled: job {job_id} was cancelled by a person"
+    assert told.facts["error"] == stopped.last_error
 
 
 def test_a_completion_that_arrives_before_the_cancel_wins(url: str, db: Db, registry: Registry) -> None:
