@@ -26,11 +26,11 @@ _CALLS = {  # x86_64, aarch64
 _PAGE = mmap.PAGESIZE
 
 
-class HasLine(Protocol):
-    line: int
+class HasConnection(Protocol):
+    connection: int
 
 
-def attack(targets: dict[str, Any], channels: HasLine | None = None) -> dict[str, str]:
+def attack(targets: dict[str, Any], channels: HasConnection | None = None) -> dict[str, str]:
     """Name of the door -> `shut: …` or `open: …`."""
     return {name: _tried(name, try_it, targets) for name, try_it in _TRIES.items()}
 
@@ -41,28 +41,28 @@ def names(order: dict[str, Any], channels: Any) -> Any:
     return order["made"]
 
 
-def fills(order: dict[str, Any], channels: HasLine) -> None:
+def fills(order: dict[str, Any], channels: HasConnection) -> None:
     raise OSError(28, "No space left on device")
 
 
-def dies(order: dict[str, Any], channels: HasLine) -> None:
+def dies(order: dict[str, Any], channels: HasConnection) -> None:
     ctypes.string_at(0)
 
 
-def hungry(order: dict[str, Any], channels: HasLine) -> None:
+def hungry(order: dict[str, Any], channels: HasConnection) -> None:
     bytearray(1 << 30)
 
 
-def hangs(order: dict[str, Any], channels: HasLine) -> None:
+def hangs(order: dict[str, Any], channels: HasConnection) -> None:
     while True:
         time.sleep(60)
 
 
-def vast(order: dict[str, Any], channels: HasLine) -> str:
+def vast(order: dict[str, Any], channels: HasConnection) -> str:
     return "x" * 5_000_000
 
 
-def no_number(order: dict[str, Any], channels: HasLine) -> float:
+def no_number(order: dict[str, Any], channels: HasConnection) -> float:
     return float("nan")
 
 
@@ -98,14 +98,14 @@ def stays(order: dict[str, Any], channels: Any) -> None:
         time.sleep(60)
 
 
-def asks(order: dict[str, Any], channels: HasLine) -> None:
+def asks(order: dict[str, Any], channels: HasConnection) -> None:
     """For a piece of the video that is none."""
     _send(channels, order["says"])
-    os.read(channels.line, 1)
+    os.read(channels.connection, 1)
 
 
-def _send(channels: HasLine, body: str) -> None:
-    os.write(channels.line, b"j" + len(body).to_bytes(4, "big") + body.encode())
+def _send(channels: HasConnection, body: str) -> None:
+    os.write(channels.connection, b"j" + len(body).to_bytes(4, "big") + body.encode())
 
 
 def _tried(name: str, try_it: Callable[[dict[str, Any]], object], targets: dict[str, Any]) -> str:

@@ -137,10 +137,10 @@ class Decoders:
                 "size": size,
                 "data_bytes": resource.getrlimit(resource.RLIMIT_DATA)[0],
             }
-            with self._turn, self._decoder(files) as (line, end):
+            with self._turn, self._decoder(files) as (connection, end):
                 with suppress(BrokenPipeError):  # the decoder is dead; its missing answer tells
-                    protocol.send_message(line, task)
-                answer = _serve_until_answer(line, video, progress)
+                    protocol.send_message(connection, task)
+                answer = _serve_until_answer(connection, video, progress)
             if answer is None:
                 raise _death(end[0], words)
             yield _result_of(answer, pictures, film)
@@ -195,13 +195,13 @@ def _descriptor(video: BinaryIO) -> int | None:
 # --- messages of a decoder, which its video may have taken over -------------------------------------------------
 
 
-def _serve_until_answer(line: int, video: BinaryIO, progress: Progress) -> dict[str, Any] | None:
+def _serve_until_answer(connection: int, video: BinaryIO, progress: Progress) -> dict[str, Any] | None:
     """Serves the decoder until its answer; None if it ended without one."""
-    while message := _next_message(line):
+    while message := _next_message(connection):
         if "read" in message:
             piece = _piece(video, message["read"])
             with suppress(BrokenPipeError):  # it is dead; the missing message tells
-                protocol.send_bytes(line, piece)
+                protocol.send_bytes(connection, piece)
         elif "progress" in message:
             percent, step = message["progress"]
             progress(int(percent), str(step)[:_STEP])
@@ -210,9 +210,9 @@ def _serve_until_answer(line: int, video: BinaryIO, progress: Progress) -> dict[
     return None
 
 
-def _next_message(line: int) -> dict[str, Any] | None:
+def _next_message(connection: int) -> dict[str, Any] | None:
     try:
-        return protocol.receive_message(line)
+        return protocol.receive_message(connection)
     except ConnectionResetError:
         return None
 

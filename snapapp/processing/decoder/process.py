@@ -25,10 +25,10 @@ class Channels:
 
     source: BinaryIO
     output: "Output"
-    line: int
+    connection: int
 
     def progress(self, percent: int, step: str) -> None:
-        protocol.send_message(self.line, {"progress": [percent, step]})
+        protocol.send_message(self.connection, {"progress": [percent, step]})
 
 
 class Output:
@@ -86,14 +86,14 @@ class _OpenFile:
 class _RemoteVideo:
     """A remote video, which the child reads for the decoder."""
 
-    def __init__(self, line: int, size: int) -> None:
-        self._line = line
+    def __init__(self, connection: int, size: int) -> None:
+        self._connection = connection
         self._size = size
         self._place = 0
 
     def read(self, size: int) -> bytes:
-        protocol.send_message(self._line, {"read": [self._place, min(size, protocol.PIECE)]})
-        data = protocol.receive_bytes(self._line)
+        protocol.send_message(self._connection, {"read": [self._place, min(size, protocol.PIECE)]})
+        data = protocol.receive_bytes(self._connection)
         if data is None:
             os._exit(1)  # the child is gone
         self._place += len(data)
@@ -114,17 +114,17 @@ def live(files: list[int], server: int) -> NoReturn:
     code = 1
     try:
         parentage.die_with(server)
-        line, words, stacks, pictures, film, *video = files
+        connection, words, stacks, pictures, film, *video = files
         # the signal by which stack traces are asked for, as in the child
         faulthandler.register(signal.SIGURG, file=stacks)
         os.dup2(words, sys.stderr.fileno())
         os.dup2(words, sys.stdout.fileno())
-        order = protocol.receive_message(line)
+        order = protocol.receive_message(connection)
         if order is not None:
-            source = _OpenFile(video[0]) if video else _RemoteVideo(line, order["size"])
-            channels = Channels(cast(BinaryIO, source), Output(pictures, film), line)
+            source = _OpenFile(video[0]) if video else _RemoteVideo(connection, order["size"])
+            channels = Channels(cast(BinaryIO, source), Output(pictures, film), connection)
             sandbox.enter(order["data_bytes"])
-            protocol.send_message(line, _answer(order, channels))
+            protocol.send_message(connection, _answer(order, channels))
             code = 0
     except BaseException:  # noqa: BLE001 - the outermost edge of this process
         traceback.print_exc()

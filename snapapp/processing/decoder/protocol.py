@@ -17,17 +17,17 @@ class Garbled(Exception):
     """A message does not follow this protocol."""
 
 
-def send_message(line: int, message: dict[str, Any]) -> None:
-    _send(line, _JSON, json.dumps(message, allow_nan=False).encode())
+def send_message(connection: int, message: dict[str, Any]) -> None:
+    _send(connection, _JSON, json.dumps(message, allow_nan=False).encode())
 
 
-def send_bytes(line: int, data: bytes) -> None:
-    _send(line, _BYTES, data)
+def send_bytes(connection: int, data: bytes) -> None:
+    _send(connection, _BYTES, data)
 
 
-def receive_message(line: int) -> dict[str, Any] | None:
+def receive_message(connection: int) -> dict[str, Any] | None:
     """The next message, which is JSON; None when the other side is gone."""
-    body = _receive(line, _JSON)
+    body = _receive(connection, _JSON)
     if body is None:
         return None
     try:
@@ -39,32 +39,32 @@ def receive_message(line: int) -> dict[str, Any] | None:
     return message
 
 
-def receive_bytes(line: int) -> bytes | None:
-    return _receive(line, _BYTES)
+def receive_bytes(connection: int) -> bytes | None:
+    return _receive(connection, _BYTES)
 
 
-def _send(line: int, kind: bytes, body: bytes) -> None:
+def _send(connection: int, kind: bytes, body: bytes) -> None:
     if len(body) > CAP:
         raise Garbled(f"a message of {len(body)} bytes")
     data = memoryview(_HEAD.pack(kind, len(body)) + body)
     while data:
-        data = data[os.write(line, data) :]
+        data = data[os.write(connection, data) :]
 
 
-def _receive(line: int, wanted: bytes) -> bytes | None:
-    head = _exactly(line, _HEAD.size)
+def _receive(connection: int, wanted: bytes) -> bytes | None:
+    head = _exactly(connection, _HEAD.size)
     if head is None:
         return None
     kind, length = _HEAD.unpack(head)
     if kind != wanted or length > CAP:
         raise Garbled(f"a message of the kind {kind!r} and {length} bytes")
-    return _exactly(line, length)
+    return _exactly(connection, length)
 
 
-def _exactly(line: int, length: int) -> bytes | None:
+def _exactly(connection: int, length: int) -> bytes | None:
     parts = []
     while length:
-        part = os.read(line, min(length, PIECE))
+        part = os.read(connection, min(length, PIECE))
         if not part:
             return None
         parts.append(part)
