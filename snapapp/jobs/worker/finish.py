@@ -34,7 +34,7 @@ class Finish:
         self._report_attempt(finished)
         if not self._settler.take_end(job):  # the worker stops, and has handed the job back
             return
-        if (processor.commit or processor.failed) and hooks.needs_a_hook(processor, outcome):
+        if hooks.needs_a_hook(processor, outcome):
             self._settle_with_hook(finished, processor)
         else:
             self._settler.put(finished)
