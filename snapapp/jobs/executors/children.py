@@ -122,7 +122,7 @@ class Child(GroupRunner):
         answer = self._answer(job, Order(processor.path, self._within.path, limit_mb))
         return outcome_of(job, answer, wait, limit_mb)
 
-    def _answer(self, job: Job, order: "Order") -> dict[str, Any]:
+    def _answer(self, job: Job, order: Order) -> dict[str, Any]:
         """Runs the job in the child and returns its final message. If the child had died before it began the job, a
         new child gets the job, once."""
         for is_last in (False, True):

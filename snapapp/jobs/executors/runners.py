@@ -17,8 +17,8 @@ from snapapp.jobs.model import Buried, Job, Outcome, Retried
 from snapapp.jobs.registry import Processor
 from snapapp.jobs.settings import JobsSettings
 
-_CLOSE = 0.8  # of the limit: a peak above counts as lack of memory, for a large refused allocation is not in it
-_RAISED = 2  # times the limit, for one more attempt after a lack of memory
+_NEAR = 0.8  # of the limit: a peak above counts as lack of memory, for a large refused allocation is not in it
+_MORE = 2  # times the limit, for one more attempt after a lack of memory
 
 
 class Runner(ABC):
@@ -133,13 +133,13 @@ def _with_more_memory(job: Job, outcome: Outcome, wait: wait_base, limit_mb: int
     """Turns an outcome for lack of memory into one more attempt, alone on a worker and with twice the limit; once for
     each job. A permanent failure close to the limit counts, too: a decoder that is refused memory takes its video for
     a damaged one."""
-    raised_mb = min(_RAISED * limit_mb, most_mb or _RAISED * limit_mb)
+    raised_mb = min(_MORE * limit_mb, most_mb or _MORE * limit_mb)
     if raised_mb <= limit_mb or job.memory_mb is not None or job.attempt >= job.max_attempts:
         return outcome
     match outcome:
         case Retried(failure, delay) if failure.lacked_memory:
             return Retried(failure, delay, memory_mb=raised_mb)
-        case Buried(failure) if failure.lacked_memory or (job.peak or 0) >= _CLOSE * limit_mb * MB:
+        case Buried(failure) if failure.lacked_memory or (job.peak or 0) >= _NEAR * limit_mb * MB:
             return Retried(failure, attempt.delay(job, failure, wait), memory_mb=raised_mb)
     return outcome
 

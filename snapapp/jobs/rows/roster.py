@@ -152,7 +152,7 @@ class BeatAnswer(NamedTuple):
     silent_for: timedelta | None  # since our last beat, by the database's clock; None: it has no row of ours
 
 
-NO_ANSWER_YET = BeatAnswer(False, False, False, frozenset(), None)
+NO_ANSWER = BeatAnswer(False, False, False, frozenset(), None)
 
 
 # One statement for all, so that an idle worker costs nearly nothing. It inserts our row again if another worker took us
@@ -278,7 +278,7 @@ class Other(NamedTuple):
     is_overdue: bool
 
 
-# After a step of the database's clock, all look silent; `besides`, who asks, then, too.
+# After a step of the database's clock all look silent, also `besides`, the worker that asks: then nobody is overdue.
 _OTHERS = """
 SELECT id, pid, pid_started, state_file, machine = %(machine)s, is_overdue
   FROM job_worker, LATERAL (

@@ -62,16 +62,15 @@ class Executors:
         self.by_name = self._open(settings)
 
     def _open(self, settings: JobsSettings) -> dict[str, Executor]:
-        """Makes the executors that the registered kinds need, and no others: each thread and child costs memory."""
+        """The executors that the registered kinds need, and no others: each thread and child costs memory."""
         executors_needed = set(self.executor_of.values())
         threads = settings.concurrency if "thread" in executors_needed else 0
         children = settings.children if "process" in executors_needed else 0
         commands = settings.commands if "command" in executors_needed else 0
         coroutines = settings.async_concurrency if "async" in executors_needed else 0
         slots = threads + children + commands
-        state_file_path = settings.membership.state_file if settings.membership else None
-        self.state_file = StateFile.open(state_file_path) if state_file_path else StateFile.make()
-        self.state_file.use(slots + coroutines)
+        self.state_file = _state_file(settings, slots + coroutines)
+        # those of coroutines that run none; each other slot has a mark of its own
         self._free_marks = [self.state_file.marker(slots + one) for one in range(coroutines)]
         executors: dict[str, Executor] = {}
         if threads:
@@ -275,3 +274,10 @@ class Executors:
             self._finish.settle(job, processor, attempt.judge(job, job.stop or late, processor.wait or self._wait))
         except BaseException as error:  # noqa: BLE001 - as in `work`
             self._finish.drop(job, error)
+
+
+def _state_file(settings: JobsSettings, slots: int) -> StateFile:
+    path = settings.membership.state_file if settings.membership else None  # the supervisor made one
+    state_file = StateFile.open(path) if path else StateFile.make()
+    state_file.use(slots)
+    return state_file

@@ -48,7 +48,7 @@ class Heartbeat:
     def beat(self) -> roster.BeatAnswer:
         """Extends the leases before the roster: other workers take jobs by their leases, the roster only informs."""
         with self._turn:
-            return roster.NO_ANSWER_YET if self._has_left else self._beat()
+            return roster.NO_ANSWER if self._has_left else self._beat()
 
     def _beat(self) -> roster.BeatAnswer:
         sent_at = monotonic()
