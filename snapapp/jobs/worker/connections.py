@@ -53,11 +53,11 @@ class Loan:
         is_cut = False
         while not self._returned.is_set():
             if not is_cut and (not self._cancel() or monotonic() > patience_ends):
-                is_cut = self.cut()
+                is_cut = self._cut()
             self._returned.wait(pause)
             pause = min(_LONGEST_PAUSE, 2 * pause)
 
-    def cut(self) -> bool:
+    def _cut(self) -> bool:
         """Cuts the connection, which the job's thread is using at this moment. False when no statement runs: the job is
         refused its next statement instead."""
         with self._turn:
@@ -175,11 +175,14 @@ class JobConnections:
 
 
 def refuse_on_an_event_loop(job: Job) -> None:
-    if _is_on_an_event_loop():
-        raise NoConnection(
-            f"{job.kind} job {job.id} asks for a connection on the event loop, which would hold up all the others: "
-            "use it in a function that is called with asyncio.to_thread"
-        )
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return
+    raise NoConnection(
+        f"{job.kind} job {job.id} asks for a connection on the event loop, which would hold up all the others: "
+        "use it in a function that is called with asyncio.to_thread"
+    )
 
 
 def _begin(connection: "Connection", job: Job) -> int:
@@ -192,14 +195,6 @@ def _begin(connection: "Connection", job: Job) -> int:
         " set_config('idle_in_transaction_session_timeout', %(limit)s, true)"
     )
     return int(connection.exec_driver_sql(statement, {"limit": limit}).one()[0])
-
-
-def _is_on_an_event_loop() -> bool:
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return False
-    return True
 
 
 def _raise_if_revoked(loan: Loan, error: BaseException | None = None) -> None:

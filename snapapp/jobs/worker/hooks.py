@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 
 Transaction = Callable[[Job], AbstractContextManager["Connection"]]
 
-_NO_CONTEXT = Within()
-
 
 class HookFailed(Exception):
     """A hook raised, so the transaction was rolled back: the job is not settled."""
@@ -58,7 +56,7 @@ def settle_with_hook(
     processor: Processor,
     transaction: Transaction,
     wait: wait_base,
-    within: Within = _NO_CONTEXT,
+    within: Within,
     *,
     was_unsure: bool = False,
     blames_the_job: bool = False,
