@@ -49,12 +49,7 @@ class Claimer:
     """A test may call `tick` without a thread. In a worker only the duty "claim" calls it: claims never overlap."""
 
     def __init__(
-        self,
-        parts: WorkerParts,
-        executors: Executors,
-        admission: Admission,
-        *,
-        on_claimed: Callable[[list[Job]], None],
+        self, parts: WorkerParts, executors: Executors, admission: Admission, *, on_claimed: Callable[[list[Job]], None]
     ) -> None:
         self._parts = parts
         self._database = parts.database("claim")

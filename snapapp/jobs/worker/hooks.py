@@ -72,7 +72,10 @@ def settle_with_hook(
     try:
         return _settle(finished, processor, transaction, within)
     except LeaseLost:
-        return _landed_already(job, transaction) if was_unsure else None
+        if not was_unsure:
+            return None
+        with transaction(job) as db:
+            return settle.landed_already(db, job.lease)
     except BaseException as error:
         if not is_success or (is_worth_another_try(error) and not (blames_the_job and may_be_the_jobs_doing(error))):
             raise
@@ -115,11 +118,6 @@ def _hook(finished: Finished, processor: Processor, status: Status) -> "Callable
     if status is Status.FAILED and failed and isinstance(outcome, Buried):
         return lambda db: failed(db, job, outcome.failure)
     return None
-
-
-def _landed_already(job: Job, transaction: Transaction) -> Status | None:
-    with transaction(job) as db:
-        return settle.landed_already(db, job.lease)
 
 
 def _decoded(outcome: Succeeded) -> object:

@@ -44,11 +44,7 @@ class Settler:
     """One thread with one connection. Any thread may call `end` or `put`; the settler's thread does all else."""
 
     def __init__(
-        self,
-        parts: WorkerParts,
-        *,
-        on_settled: Callable[[], None],
-        on_due_in: Callable[[float], None],
+        self, parts: WorkerParts, *, on_settled: Callable[[], None], on_due_in: Callable[[float], None]
     ) -> None:
         self._parts = parts
         self._database = parts.database("settle")
