@@ -290,8 +290,9 @@ def _is_denied(error: BaseException) -> bool:
 
 
 def waited_in_vain(error: BaseException) -> bool:
-    """Did the statement time out, or wait too long for a lock of another transaction?"""
-    return isinstance(getattr(error, "orig", error), errors.LockNotAvailable | errors.QueryCanceled)
+    """Did the statement time out, or its transaction, or did it wait too long for a lock of another one?"""
+    cause = getattr(error, "orig", error)
+    return isinstance(cause, errors.LockNotAvailable | errors.QueryCanceled | errors.TransactionTimeout)
 
 
 def was_in_conflict(error: BaseException) -> bool:

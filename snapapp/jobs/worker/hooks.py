@@ -7,7 +7,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
 
-from psycopg.errors import IdleInTransactionSessionTimeout
+from psycopg.errors import IdleInTransactionSessionTimeout, TransactionTimeout
 from tenacity.wait import wait_base
 
 from snapapp.jobs import tracing
@@ -125,15 +125,19 @@ def _decoded(outcome: Succeeded) -> object:
 
 
 def is_worth_another_try(error: BaseException) -> bool:
-    """Is it not the job's fault? The server is away or takes no writes, the pool is empty, or another transaction was
-    in the way. For which locks a hook waits, it decides itself."""
+    """Is it not the job's fault? The server is away, slow or takes no writes, the pool is empty, or another transaction
+    was in the way. For which locks a hook waits, it decides itself."""
     if isinstance(error, HookFailed):
-        return is_away(error.error) or was_in_conflict(error.error)
+        return is_away(error.error) or was_in_conflict(error.error) or _was_ended(error.error)
     return is_away(error) or was_in_conflict(error) or waited_in_vain(error)
 
 
 def may_be_the_jobs_doing(error: BaseException) -> bool:
-    """Is it an error that its hook or its row may cause each time? The hook raised, the server ended the transaction
-    because that stood still, which only the COMMIT after the hook may find, or it says that there was a conflict."""
-    cause = getattr(error, "orig", error)
-    return isinstance(cause, HookFailed | IdleInTransactionSessionTimeout) or was_in_conflict(cause)
+    """Is it an error that its hook or its row may cause each time? The hook raised, the server ended the transaction,
+    which only the COMMIT after the hook may find, or it says that there was a conflict."""
+    return isinstance(error, HookFailed) or _was_ended(error) or was_in_conflict(error)
+
+
+def _was_ended(error: BaseException) -> bool:
+    """Did the server end the transaction, because it stood still or took too long?"""
+    return isinstance(getattr(error, "orig", error), IdleInTransactionSessionTimeout | TransactionTimeout)

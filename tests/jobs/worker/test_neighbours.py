@@ -238,10 +238,13 @@ def test_rows_that_raise_errors_of_the_system_are_told_from_a_server_that_is_awa
         all_others_end(db)
 
 
-def test_a_deadlock_charges_no_attempt(url: str, db: Db, stage: Stage) -> None:
+@pytest.mark.parametrize("sqlstate", ["40P01", "25P04"])
+def test_a_deadlock_or_a_transaction_that_took_too_long_charges_no_attempt(
+    url: str, db: Db, stage: Stage, sqlstate: str
+) -> None:
     """It may end well the next time."""
     db.execute("CREATE SEQUENCE tries")  # a rollback leaves it as it is
-    refuse(db, "snap_processing_job", "NEW.status = 'COMPLETED' AND nextval('tries') < 3", "'40P01'")
+    refuse(db, "snap_processing_job", "NEW.status = 'COMPLETED' AND nextval('tries') < 3", f"'{sqlstate}'")
     stage.registry.processor("plain")(lambda job: None)
     stage.registry.processor("stored", commit=lambda db, job, result: None)(lambda job: None)
     with working(url, stage.registry):
@@ -249,6 +252,16 @@ def test_a_deadlock_charges_no_attempt(url: str, db: Db, stage: Stage) -> None:
             db.execute("SELECT setval('tries', 1, false)")
             ended = until_status(db, put(db, kind, max_attempts=1), "COMPLETED", "FAILED")
             assert (ended.status, ended.errors) == ("COMPLETED", [])
+
+
+def test_a_row_for_which_each_transaction_takes_too_long_holds_up_no_other(url: str, db: Db, stage: Stage) -> None:
+    refuse(db, "snap_processing_job", "NEW.kind = 'bad' AND NEW.status = 'COMPLETED'", "'25P04'")
+    stage.registry.processor("bad")(lambda job: None)
+    with working(url, stage.registry):
+        bad = put(db, "bad", max_attempts=1)
+        all_others_end(db)
+        db.execute("DROP TRIGGER refuse ON snap_processing_job")
+        assert until_status(db, bad, "COMPLETED", "FAILED").status == "COMPLETED"
 
 
 def test_an_error_that_postgresql_refuses_is_said_in_other_words(url: str, db: Db, stage: Stage) -> None:
