@@ -15,7 +15,8 @@ from snapapp.settings.table import Settings
 
 def run(arguments: Namespace, settings: Settings) -> int:
     with in_use(settings) as url, connections.transaction(url) as db:
-        code = tenants.by_code(db, arguments.code).code
+        with database.unfiltered(db):
+            code = tenants.by_code(db, arguments.code).code
         with database.scope(db, code) as own:
             return _act(own, code, arguments, settings.public_base_url or "")
 

@@ -43,15 +43,16 @@ def test_a_list_never_holds_a_token(call: Call) -> None:
     assert "hash" not in str(north)
 
 
+@pytest.mark.parametrize("typed", ["tenants list", "operators list default", "demo"])
 def test_who_may_see_no_tenant_is_not_told_that_there_is_none(
-    call: Call, url: str, db: Db, monkeypatch: pytest.MonkeyPatch
+    call: Call, url: str, db: Db, monkeypatch: pytest.MonkeyPatch, typed: str
 ) -> None:
     """As the role that the doctor's page recommends, which reads all tables."""
     reader = f"reader_{os.getpid()}"
     db.execute(f"CREATE ROLE {reader} LOGIN; GRANT pg_read_all_data TO {reader}")
     try:
         monkeypatch.setenv("SNAPAPP_DATABASE_URL", sqlalchemy.make_url(url).set(username=reader).render_as_string())
-        answer = call("tenants", "list")
+        answer = call(*typed.split())
     finally:
         db.execute(f"DROP ROLE {reader}")
     assert (answer.code, answer.out) == (1, "")
