@@ -64,6 +64,7 @@ def _write(url: str, media: Storage, place: Place, id_: str) -> "tuple[Manifest,
         index=index,
         objects=len(files),
         object_bytes=sum(file.size for file in files),
+        lacking=len(copy.refused),
     )
     place.put_manifest(manifest)
     return manifest, copy

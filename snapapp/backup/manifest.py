@@ -43,6 +43,7 @@ class Manifest:
     index: Part  # the list of the media
     objects: int
     object_bytes: int
+    lacking: int = 0  # files that the storage had and could not be read
 
     def as_json(self) -> dict[str, Any]:
         return {"format": FORMAT, **asdict(self)}

@@ -76,21 +76,25 @@ def _list(arguments: Namespace, ids: list[str], read: Callable[[str], Manifest])
     if arguments.json:
         show_json([manifest.as_json() for manifest in manifests])
     elif manifests:
-        show_table(["backup", "rows", "objects", "media"], [_line(each) for each in manifests], numbers={1, 2, 3})
+        headers = ["backup", "rows", "objects", "lacking", "media"]
+        show_table(headers, [_line(each) for each in manifests], numbers={1, 2, 3, 4})
     elif is_all:
         say("There is no whole backup.")
     return 0 if is_all else 1
 
 
 def _line(manifest: Manifest) -> list[str]:
-    return [manifest.id, str(sum(manifest.tables.values())), str(manifest.objects), size(manifest.object_bytes)]
+    rows, media = sum(manifest.tables.values()), size(manifest.object_bytes)
+    return [manifest.id, str(rows), str(manifest.objects), str(manifest.lacking), media]
 
 
 def _in_words(manifest: Manifest) -> str:
     rows = sum(manifest.tables.values())
     database, media = size(manifest.database.size), size(manifest.object_bytes)
     objects = counted(manifest.objects, "object", "objects")
-    return f"{counted(rows, 'row', 'rows')} ({database}), {objects} ({media})"
+    lacking = counted(manifest.lacking, "file", "files")
+    but = f", without {lacking} that could not be read when it was made" if manifest.lacking else ""
+    return f"{counted(rows, 'row', 'rows')} ({database}), {objects} ({media}){but}"
 
 
 # --- the record of a run ----------------------------------------------------------------------------------------

@@ -32,6 +32,7 @@ from snapapp.postgres.schema import is_current
 from snapapp.storage import Local, ObjectRefused, Reader, Room, Storage, Upload
 from tests import ROOT
 from tests.backup.conftest import FILES, admin, content, made
+from tests.commands import Call
 from tests.conftest import OLDEST, needs_oldest, pgbouncer
 from tests.databases import Postgres
 from tests.factory import Db, make_jobs
@@ -413,9 +414,9 @@ class PartlyUnreadable(Local):
 
 
 def test_a_file_that_cannot_be_read_keeps_no_other_out_of_the_backup(
-    filled: str, empty_url: str, media: Local, empty_media: Local, place: Place, tmp_path: Path
+    call: Call, filled: str, empty_url: str, media: Local, place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The operator is told each night, and no backup that may have the file goes."""
+    """The operator is told each night, and no backup that may have the file goes. Such a backup is told from others."""
     made_at(filled, media, place, 3 * NIGHT)
     for key in ("snaps/b/1/refused.jpg", "snaps/b/1/bad.jpg", "snaps/b/1/good.jpg"):
         media.put(key, key.encode())
@@ -424,9 +425,14 @@ def test_a_file_that_cannot_be_read_keeps_no_other_out_of_the_backup(
     said = "but 2 of the storage's files, which cannot be read: snaps/b/1/bad.jpg, snaps/b/1/refused.jpg. Of "
     assert said in str(caught.value)
     assert "Input/output error" in str(caught.value)
-    assert len(place.whole()) == 2
-    backup.restore(empty_url, empty_media, place, None, tmp_path)
-    assert content(empty_media) == FILES | {"snaps/b/1/good.jpg": b"snaps/b/1/good.jpg"}
+    monkeypatch.setenv("SNAPAPP_BACKUP_TO", str(tmp_path / "backups"))
+    head, whole, lacking = (line.split() for line in call("backup", "--list").out.splitlines())
+    assert [head[3], whole[3], lacking[3]] == ["LACKING", "0", "2"]
+    monkeypatch.setenv("SNAPAPP_DATABASE_URL", empty_url)
+    monkeypatch.setenv("SNAPAPP_DATA_DIR", str(tmp_path / "new"))
+    assert ", without 2 files that could not be read" in call("restore").out
+    restored = content(Local(tmp_path / "new/media", Room(tmp_path, 0)))
+    assert restored == FILES | {"snaps/b/1/good.jpg": b"snaps/b/1/good.jpg"}
 
 
 # --- how long they are kept -------------------------------------------------------------------------------------
