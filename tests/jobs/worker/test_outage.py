@@ -19,7 +19,7 @@ from snapapp.jobs import Job, enqueue_many, events
 from snapapp.jobs.registry import Registry
 from tests.factory import Db, scalar
 from tests.jobs.executors.test_executors import put
-from tests.jobs.working import PATIENCE, Gate, put_effect, until, until_status, working
+from tests.jobs.working import PATIENCE, Gate, Heard, put_effect, until, until_status, working
 
 CALM: dict[str, Any] = {"beat_every": timedelta(seconds=1), "lease_for": timedelta(seconds=20)}
 
@@ -61,16 +61,27 @@ def assert_each_ran_once(url: str, jobs: int) -> None:
 
 def test_a_server_that_stops_and_comes_back_costs_no_job_and_no_attempt(home: Path, registry: Registry) -> None:
     """Promise 7: the worker backs off, results wait, leases are compared, not clocks."""
+    gate = Gate()
+    registry.processor("late")(gate)
     server = postgres.start(home, create=False)
+    with psycopg.connect(server.url, autocommit=True) as db:
+        put(db, "late")
     prepare(server.url, 400)
     with working(server.url, registry, **CALM) as (worker, heard):
+        gate.wait_until_entered()
         until(lambda: worker.counts.completed > 100)
         server.stop()
-        heard.wait_for(events.WORKER_ERROR, times=3)
+        gate.open.set()  # at least this result is there while no server is
+        until(lambda: worker.counts.lost or tries_to_settle(heard) > 2)
+        assert worker.counts.lost == 0
         with postgres.start(home, create=False) as again:
             until(lambda: is_done(again.url), within=60)
-            assert_each_ran_once(again.url, 400)
+            assert_each_ran_once(again.url, 401)
             worker.stop()
+
+
+def tries_to_settle(heard: Heard) -> int:
+    return sum(error.facts["doing"] == "settle" for error in heard.all(events.WORKER_ERROR))
 
 
 @pytest.mark.at_length  # cli/processes/test_worker waits for a database that is away, in every run
