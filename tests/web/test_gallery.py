@@ -58,7 +58,7 @@ def test_without_scripts_moments_are_searched_and_turned_over(browser: Browser, 
         page.get_by_role("searchbox", name="Marked by").fill("rui")
         page.get_by_role("button", name="Search").first.click()
         expect(page.locator("#found-said")).to_contain_text("Nothing is like this.")
-        page.get_by_role("link", name="Without Marked by: rui").click()
+        page.get_by_role("link", name="Without Marked by, whole name: rui").click()
         expect(cards(page)).to_have_count(11)  # BR-1, and BR-10 to BR-19
         expect(page.locator(".compares").first).to_be_hidden()  # only a script can
         page.get_by_text("Filters", exact=True).click()

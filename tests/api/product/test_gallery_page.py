@@ -130,6 +130,7 @@ def test_a_page_keeps_what_was_asked_for(client: TestClient) -> None:
     mark(client, nickname="Eva")
     page = client.get("/snaps", params={"nickname": "ana & rui"}).text
     assert 'name="nickname" type="search" dir="auto" maxlength="120" value="ana &amp; rui"' in page
+    assert ">Marked by, whole name</label>" in page  # a part of a name finds nothing
     older = link(page, "next")
     assert older == f"/snaps?nickname=ana+%26+rui&offset={gallery.AT_ONCE}"
     assert len(found(client, older)) == 1

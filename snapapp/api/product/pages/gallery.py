@@ -34,7 +34,7 @@ _LABELS = {
     "q": "Words in the description",
     "subjectId": "Subject, exactly",
     "status": "State",
-    "nickname": "Marked by",
+    "nickname": "Marked by, whole name",
     "from": "Marked from",
     "to": "Marked until",
     "zone": "Time zone",
