@@ -114,7 +114,7 @@ def _nobody_sits_on_a_job(book: _Book) -> Iterator[Violation]:
     """A worker that beats for a job that it does not run would keep it from everybody, for ever."""
     for job, events in book.by_job.items():
         for claim, end in pairwise(events):
-            held_for = end.at - claim.at
+            held_for = end.at - max(claim.at, end.server_since)  # while the server was away nobody could settle it
             if claim.becomes == "RUNNING" and end.ends_a_claim and held_for > book.history.promises.longest:
                 yield book.violation("I2", job, f"{claim.holder_new} held it for {held_for:.0f} s")
 

@@ -20,7 +20,7 @@ from snapapp.jobs.executors.children import Child
 from snapapp.jobs.model import Finished, Interrupted, Job, Lease, Status, Succeeded
 from snapapp.jobs.os import processes
 from snapapp.jobs.os.signals import Signals
-from snapapp.jobs.process.runtime import Runtime
+from snapapp.jobs.process import runtime as runtimes
 from snapapp.jobs.registry import Registry
 from snapapp.jobs.rows import claim, settle
 from snapapp.jobs.settings import JobsSettings
@@ -42,6 +42,7 @@ class Profile:
     async_concurrency: int = 8
     children: int = 1
     batch_size: int = 20
+    hook_deadline: timedelta = timedelta(seconds=1.5)  # half of a lease, as there: a frozen hook keeps its row locked
 
     def settings(self, url: str) -> JobsSettings:
         return JobsSettings(
@@ -84,7 +85,8 @@ def _work(spec: Spec, signals: Signals) -> None:
     if spec.elsewhere:
         processes.machine = lambda: f"lab-{os.getpid()}"
     mutants.plant(spec.mutant)
-    runtime = Runtime(spec.profile.settings(spec.url), registry=_registry(spec.kinds))
+    runtimes._HOOK_DEADLINE = spec.profile.hook_deadline
+    runtime = runtimes.Runtime(spec.profile.settings(spec.url), registry=_registry(spec.kinds))
     recorder = Recorder(spec.folder, "worker")
     scissors = Scissors(spec.cuts, f"{spec.seed} {os.getpid()}", recorder.write)
     scissors.hold_to_the_queue()
