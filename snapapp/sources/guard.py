@@ -20,7 +20,8 @@ PORTS = {"http": 80, "https": 443}
 
 _HOST_AND_PORT = re.compile(r"(\[(?P<ipv6>[^\[\]]*)\]|(?P<name>[^:\[\]]*))(:(?P<port>[0-9]{0,5}))?")
 _LABEL = r"[a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9_])?"
-_HOST = re.compile(rf"(?=.{{1,253}}$){_LABEL}(\.{_LABEL})*")
+_LONGEST_NAME = 253
+_HOST = re.compile(rf"(?=.{{1,{_LONGEST_NAME}}}$){_LABEL}(\.{_LABEL})*")
 _NUMBER = re.compile(r"[0-9]+|0x[0-9a-f]*")
 _UNQUOTED = "!$%&'()*+,/:;=?@[]~"
 
@@ -148,6 +149,8 @@ def _ascii(text: str) -> str:
     because we would go to another host than a person reads."""
     if text.isascii():
         return text.lower()
+    if len(text) > _LONGEST_NAME:  # the conversion takes time in the square of the length: 1 s for 4,000 characters
+        raise _refused_url(f"The URL's host {_cut(text)!r} cannot be one")
     name = unicodedata.normalize("NFC", text).lower()
     try:
         encoded = name.encode("idna")

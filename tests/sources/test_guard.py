@@ -6,6 +6,7 @@ import subprocess
 import sys
 from datetime import timedelta
 from pathlib import Path
+from time import thread_time
 from typing import Any
 
 import pytest
@@ -82,6 +83,13 @@ def test_what_is_no_url_for_a_video_is_refused(url: str) -> None:
     assert "secret" not in str(error)
     assert str(error).isprintable()
     assert len(str(error)) < 200
+
+
+def test_a_name_that_is_too_long_for_one_is_not_converted() -> None:
+    """The conversion takes time in the square of the length: more than 1 s for this one."""
+    began = thread_time()
+    refusal("http://" + "".join(map(chr, range(0x4E00, 0x5D00))) + "/")
+    assert thread_time() - began < 0.3
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,6 @@ the strict form; values are read as leniently as by the old service (`lenient`).
 
 from enum import StrEnum
 from typing import Annotated, Any, Self
-from urllib.parse import urlsplit
 from uuid import UUID
 
 from pydantic import (
@@ -24,6 +23,7 @@ from snapapp.api.http.schema import HIGHEST_ID, Number, Real, Said, at_most, who
 from snapapp.api.product.lenient import Filmed, LenientBody, LowerCase, Numbers, Switch, Texts, UpperCase, as_switch
 from snapapp.domain.rules import snaps as rules
 from snapapp.domain.rules.snaps import Range
+from snapapp.sources import SourceRefused, guard
 
 
 def _within(limits: Range, **more: Any) -> Any:
@@ -41,30 +41,27 @@ Email = Annotated[
 ]
 
 
-def _with_a_host(url: str) -> str:
-    """Refuses URLs that urlsplit refuses. The pattern cannot tell invalid addresses in brackets, or letters that only
-    look like a slash."""
+def _fetchable(url: str) -> str:
+    """Refuses what fetching would refuse later, in its words. Where the host leads is only known then."""
+    if " " in url:
+        raise ValueError("The URL holds a blank; write it as %20.")
     try:
-        urlsplit(url)
-    except ValueError:
-        raise ValueError("the host cannot be read") from None
+        guard.source_url(url)
+    except SourceRefused as error:
+        raise ValueError(str(error)) from None
     return url
 
 
-# Without blanks, control characters, user, password or a name that is too long: fetching would refuse these later.
 Url = Annotated[
     str,
-    StringConstraints(
-        max_length=rules.VIDEO_URL_LONGEST,
-        pattern=r"^[Hh][Tt][Tt][Pp][Ss]?://([0-9A-Za-z._~%\u00a1-\uffef-]{1,253}|\[[0-9A-Fa-f:.]+\])(:[0-9]{1,5})?"
-        r"([/?#][^\s\x00-\x1f\x7f]*)?$",
+    StringConstraints(max_length=rules.VIDEO_URL_LONGEST),
+    AfterValidator(_fetchable),
+    # described, not enforced: a person who mistypes an address is told in words
+    Field(
+        json_schema_extra={"pattern": r"^[Hh][Tt][Tt][Pp][Ss]?://[^@/?#\s\x00-\x1f\x7f]+([/?#][^\s\x00-\x1f\x7f]*)?$"}
     ),
 ]
-VideoUrl = Annotated[
-    Url,
-    AfterValidator(_with_a_host),
-    Field(description="An http or https URL.", examples=["https://videos.example/brete-7.mp4"]),
-]
+VideoUrl = Annotated[Url, Field(description="An http or https URL.", examples=["https://videos.example/brete-7.mp4"])]
 SubjectId = Annotated[str, at_most(rules.SUBJECT_ID_LONGEST), Field(examples=["BR-1042"]), Texts]
 Key = Annotated[
     str, at_most(rules.ATTRIBUTE_KEY_LONGEST), Said, Field(min_length=1, examples=["peso_referencia"]), Texts

@@ -20,7 +20,7 @@ TOKEN = "a-token-for-the-contract"
 
 
 # Ids are learnt from answers, and that of an enqueue that met a held key is null: the job "null" may be refused. And
-# JSON Schema can say neither that keys are distinct, nor that a URL's path is one, nor what a film begins with, nor
+# JSON Schema can say neither that keys are distinct, nor that a URL's host is one, nor what a film begins with, nor
 # what goes together in a search. A remote video is a 502 where there is no such server.
 CONFIG = """
 [[operations]]
@@ -28,7 +28,7 @@ include-path-regex = "^/internal/jobs/.job_id"
 checks.positive_data_acceptance.enabled = false
 
 [[operations]]
-include-path-regex = "^/v2/(snaps|videos)"
+include-path-regex = "^/v2/(snaps|videos|webhooks)"
 checks.positive_data_acceptance.enabled = false
 
 [[operations]]

@@ -189,7 +189,7 @@ def test_an_item_that_fails_keeps_what_it_said_of_itself(client: TestClient, sou
 def test_a_url_that_nobody_can_read_costs_its_own_item(client: TestClient, source: Server) -> None:
     good, bad = asked(client, [item(source), item(source, videoUrl="http://[:::]/a.mp4")])["filmagens"]
     assert "videoUrl" not in good["error"]
-    assert bad["error"] == "videoUrl: the host cannot be read"
+    assert bad["error"] == "videoUrl: The host of the URL cannot be read."
 
 
 def test_without_a_worker_every_item_fails_with_a_plain_reason(client: TestClient, db: Db, source: Server) -> None:

@@ -56,6 +56,7 @@ def test_a_change_names_what_it_changes(client: TestClient, db: Db) -> None:
         {"url": "ftp://a"},
         {"url": "https://user:pw@a/"},
         {"url": "javascript:alert(1)"},
+        {"url": "http://2130706433/"},
         {"events": ...},
         {"events": []},
         {"events": ["snap.exploded"]},
@@ -67,6 +68,23 @@ def test_a_webhook_that_makes_no_sense_is_refused(client: TestClient, wrong: dic
     given = {name: value for name, value in (HOOK | wrong).items() if value is not ...}
     answer = client.post(HOOKS, json=given)
     assert (answer.status_code, answer.json()["message"]) == (400, "Validation failed")
+
+
+@pytest.mark.parametrize(
+    ("wrong", "why"),
+    [
+        ("app.example/hooks", "The URL must begin with http:// or https:// and a host."),
+        ("https://app.example/my hooks", "The URL holds a blank; write it as %20."),
+        ("http://127.1/", "The URL's host '127.1' is neither a name nor an address."),
+    ],
+)
+def test_a_url_that_could_never_be_called_is_refused_in_words(client: TestClient, wrong: str, why: str) -> None:
+    made = client.post(HOOKS, json=HOOK).json()
+    for answer in (
+        client.post(HOOKS, json=HOOK | {"url": wrong}),
+        client.patch(f"{HOOKS}/{made['id']}", json={"url": wrong}),
+    ):
+        assert (answer.status_code, answer.json()["details"]) == (400, [f"url: {why}"])
 
 
 def test_there_are_only_so_many(client: TestClient) -> None:
