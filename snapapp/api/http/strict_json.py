@@ -1,5 +1,6 @@
 """Reads request bodies strictly: JSON that two parsers could understand differently is refused as malformed."""
 
+import asyncio
 import json
 from collections.abc import Callable, Coroutine
 from typing import Any, NoReturn
@@ -7,6 +8,8 @@ from typing import Any, NoReturn
 from fastapi import Request, Response
 from fastapi.routing import APIRoute
 from starlette.concurrency import run_in_threadpool
+
+from snapapp.api.http.deps import of_process
 
 _DEEPEST = 200  # levels; one of our parsers fails at 255, PostgreSQL at some thousands
 _MOST = 100_000  # lists and objects: a body of 2 MB can have a million, which take 90 MB and 4 s of a processor
@@ -29,7 +32,11 @@ class StrictRoute(APIRoute):
 class _StrictRequest(Request):
     async def json(self) -> Any:
         body = await self.body()
-        return await run_in_threadpool(decoded, body) if len(body) > _LARGE else decoded(body)
+        if len(body) <= _LARGE:
+            return decoded(body)
+        # one at a time: the parser does not let other threads run, and behind 30 of 2 MB a health check waited 7 s
+        async with of_process(self, "parsing", asyncio.Lock):
+            return await run_in_threadpool(decoded, body)
 
 
 def decoded(body: bytes) -> Any:

@@ -6,6 +6,7 @@ import threading
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from time import process_time
 from typing import Any
@@ -17,8 +18,10 @@ from fastapi import FastAPI
 from psycopg import sql
 from starlette.testclient import TestClient
 
+from snapapp.api.http import strict_json
 from snapapp.api.http.requests import exchange
 from snapapp.api.http.requests.exchange import BODY_MAX
+from snapapp.api.http.strict_json import decoded
 from snapapp.cli.processes.service import Server
 from tests.api.conftest import served
 from tests.api.examples import NOBODY, body, mark
@@ -138,6 +141,23 @@ def test_accents_without_an_end_on_one_letter_keep_nobody_waiting(
     answer = client.post(path, json=body(**sent) if path == "/v2/snaps" else sent)
     assert answer.status_code == 400, answer.text
     assert process_time() - began < 0.5
+
+
+def test_large_bodies_are_parsed_one_after_the_other(client: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Thirty at once, of anybody, kept even the health checks waiting for 7 s."""
+    both, met = threading.Barrier(2), []
+
+    def parse(sent: bytes) -> Any:
+        with suppress(threading.BrokenBarrierError):
+            met.append(both.wait(0.3))
+        return decoded(sent)
+
+    monkeypatch.setattr(strict_json, "decoded", parse)
+    with ThreadPoolExecutor(2) as clients:
+        answers = [clients.submit(client.post, "/v2/session", content=b" " * 100_000, headers=JSON) for _ in range(2)]
+        assert [answer.result().status_code for answer in answers] == [400, 400]
+    assert both.broken
+    assert met == []
 
 
 def test_a_body_that_is_too_large_is_refused_by_its_length(client: TestClient) -> None:
