@@ -22,12 +22,19 @@ class LenientBody(Asked):
         return {name: value for name, value in stripped.items() if value != "" or name in _MAY_BE_EMPTY}
 
 
+_LONGEST = 20_000  # characters; composed, these are still more than any field takes
 _MAY_BE_EMPTY = ("stringValue", "string_value")  # an attribute with an empty text differs from one without a value
+
+
+def _composed(text: str) -> str:
+    """The text, composed. One that no field takes, because it is too long, stays as it is until its field refuses it:
+    composing 2 MB would block the event loop for 0.2 s."""
+    return composed(text) if len(text) <= _LONGEST else text
 
 
 def _as_text(given: object) -> object:
     if isinstance(given, str):
-        return composed(given)
+        return _composed(given)
     return str(given) if isinstance(given, int | float) and not isinstance(given, bool) else given
 
 
@@ -55,7 +62,7 @@ def _as_moment(given: object) -> object:
 
 
 def _in_lower_case(given: object) -> object:
-    return composed(given).lower() if isinstance(given, str) else given
+    return _composed(given).lower() if isinstance(given, str) else given
 
 
 def _in_upper_case(given: object) -> object:

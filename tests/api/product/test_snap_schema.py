@@ -10,7 +10,9 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from snapapp.api.http.strict_json import decoded
+from snapapp.api.product import lenient
 from snapapp.api.product.snap_schema import EXAMPLE, Correction, SnapRequest
+from snapapp.domain.rules.texts import composed
 
 LEAST: dict[str, Any] = {
     "videoUrl": "https://videos.example/a.mp4",
@@ -340,6 +342,20 @@ def test_what_is_not_meant_so_is_refused_by_name(name: str, wrong: Any) -> None:
 
 def test_blanks_around_a_name_are_nobody_s_name() -> None:
     assert read(nickname="  Ana Lu\u00edsa\u00a0").nickname == "Ana Lu\u00edsa"
+
+
+def test_a_text_that_no_field_takes_is_not_composed(monkeypatch: pytest.MonkeyPatch) -> None:
+    lengths = []
+
+    def compose(text: str) -> str:
+        lengths.append(len(text))
+        return composed(text)
+
+    monkeypatch.setattr(lenient, "composed", compose)
+    endless = "a\u0301" * 100_000
+    fields = ["nickname", "email", "format"]
+    assert sorted(refused(**dict.fromkeys(fields, endless))) == sorted(fields)
+    assert max(lengths, default=0) < 20_000
 
 
 def test_png_has_no_quality() -> None:
