@@ -340,6 +340,11 @@ def test_what_is_not_meant_so_is_refused_by_name(name: str, wrong: Any) -> None:
     assert refused(**{name: wrong}) == [name]
 
 
+def test_a_mistyped_email_is_refused_in_words() -> None:
+    with pytest.raises(ValidationError, match="Input should be an e-mail address"):
+        read(email="ana.fazenda.example")
+
+
 def test_blanks_around_a_name_are_nobody_s_name() -> None:
     assert read(nickname="  Ana Lu\u00edsa\u00a0").nickname == "Ana Lu\u00edsa"
 
