@@ -116,6 +116,7 @@ def test_who_paused_a_queue_in_psql_is_told_by_role(db: Db) -> None:
     job_id = make_job(db)
     db.execute("SELECT pause_queue('default', 'lunch')")
     assert " by postgres, because: lunch: resume_queue('default') opens it." in said(db, job_id)[1]
+    assert db.execute("SELECT paused_by FROM queue_overview").fetchall() == [("postgres",)]
     db.execute("SELECT resume_queue('default')")
     assert db.execute("SELECT paused_by FROM job_queue").fetchall() == [(None,)]
 

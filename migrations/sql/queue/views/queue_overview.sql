@@ -10,7 +10,8 @@ SELECT live.queue,
            FILTER (WHERE live.status IN ('PENDING', 'RETRY_WAIT') AND live.next_retry_at <= now()
                     AND isfinite(live.next_retry_at))) AS oldest_due,
        max(paused.paused_at) AS paused_at,
-       max(paused.paused_reason) AS paused_reason
+       max(paused.paused_reason) AS paused_reason,
+       max(paused.paused_by) AS paused_by
   FROM (SELECT queue, status, next_retry_at FROM snap_processing_job
          WHERE status IN ('PENDING', 'RETRY_WAIT') AND gate = 'open'
         UNION ALL SELECT queue, status, CASE WHEN gate <> 'after' THEN next_retry_at END FROM job_apart
