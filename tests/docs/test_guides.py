@@ -48,4 +48,5 @@ def test_every_check_is_in_the_guide_with_all_that_it_finds() -> None:
     found = list(troubleshooting_page.troubles())
     assert {each.check for each in found} == ALL_CHECKS | {"any"}
     assert [each.id for each in found if not each.saw.strip("… ") and not each.do] == []
+    assert [each.id for each in found if each.check != "backups" and not each.why.strip("… ")] == []
     assert {"NO_WORKER", "SETTING_FSYNC", "CHECK_FAILED", "BACKUP_NOT_SET"} <= {each.id for each in found}

@@ -51,9 +51,8 @@ _HEAD = """\
 `snapapp doctor` says all this by itself, with its numbers, the worst first: type it before you read on. Below is
 everything that it can find, component by component: how it shows, why it matters, what to do, and what to type. `…`
 stands for what it fills in. `snapapp doctor --only NAME` looks at one check, `--fix` does what is safe
-([doctor.md](../doctor.md)).
-`snapapp jobs explain ID` says of one job why it is where it is. What to watch before it comes so far:
-[monitoring.md](monitoring.md).
+([doctor.md](../doctor.md)). `snapapp jobs explain ID` says of one job why it is where it is. What to watch before it
+comes so far: [monitoring.md](monitoring.md).
 
 """
 
@@ -66,6 +65,7 @@ class Trouble:
     why: str
     do: str
     paste: str
+    has_remedy: bool
 
 
 def troubles() -> Iterator[Trouble]:
@@ -75,9 +75,11 @@ def troubles() -> Iterator[Trouble]:
         functions = [node for node in tree.body if isinstance(node, ast.FunctionDef)]
         for function in functions:
             for call in _calls(function, ("Finding", "Trouble")):
+                has_remedy = any(its.arg == "remedy" for its in call.keywords)
                 for said in _ways_to_say(call, function, functions, vars(module)):
                     if said["do"] or said["why"]:
-                        yield Trouble(_check_of(module.__name__.rpartition(".")[2], function.name, tree), **said)
+                        check = _check_of(module.__name__.rpartition(".")[2], function.name, tree)
+                        yield Trouble(check, **said, has_remedy=has_remedy)
 
 
 def _ways_to_say(
@@ -237,7 +239,8 @@ def _told(its: Trouble) -> str:
     lines = [f"### {_plain(its.id)}", "", f"Shows as (`{its.check}`): {_plain(its.saw)}", ""]
     lines += [f"{each}\n" for each in (_plain(its.why), _plain(its.do)) if each.strip("…")]
     commands = [_plain(line) for line in its.paste.split(" / ") if line.strip("…")]
-    lines += [f"    {line}" for line in commands] + ([""] if commands else [])
+    commands += [f"snapapp doctor --fix --only {its.check}"] * its.has_remedy
+    lines += [f"    {line}" for line in dict.fromkeys(commands)] + ([""] if commands else [])
     return "\n".join(lines)
 
 

@@ -153,7 +153,7 @@ def _slots(examined: ExaminedDatabase) -> Iterator[Finding]:
             severity=Severity.WARNING,
             saw=f"The {kind} replication slot {name}, {'in use' if is_active else 'which nobody reads'}, holds "
             f"{counted(back, 'transaction', 'transactions')} back and keeps {size(kept)} of WAL.",
-            why=f"{_WHY_XMIN if back else ''} The WAL that it keeps fills the disk.".strip(),
+            why=(f"{_WHY_XMIN} " if back else "") + "The WAL that it keeps fills the disk.",
             do="Bring its reader back, or drop it. max_slot_wal_keep_size puts a cap on what slots may keep.",
             paste=f"SELECT pg_drop_replication_slot({quoted(name)});",
             numbers={"slot": name, "isActive": is_active, "transactionsBack": back, "walBytes": kept},
