@@ -48,7 +48,7 @@ LAYERS = (
             ),
             ("SELECT * FROM queue_overview;", "the same in psql, with who paused what and why"),
         ),
-        "kinds,stuck,queues,dead",
+        "kinds,stuck,queues,limits,repeated,dead",
     ),
     Layer(
         "The workers",
@@ -78,7 +78,7 @@ LAYERS = (
             ("max(snapapp_oldest_heartbeat_seconds) > 30", "a worker hangs: at the lease's end its jobs go to others"),
             ("SELECT * FROM kind_costs;", "what each kind waits and takes: p50, p95, p99"),
         ),
-        "workers,listen",
+        "workers,listen,slots,suspects",
     ),
     Layer(
         "The schedules",
@@ -137,7 +137,7 @@ LAYERS = (
                 "the oldest transactions: they keep vacuum from removing anything",
             ),
         ),
-        "settings,connections,disk,numbers,xmin,locks,tables,indexes,cost",
+        "schema,settings,connections,rights,disk,numbers,xmin,locks,tables,indexes,sequences,cost,invariants",
     ),
     Layer(
         "Backups",
@@ -157,21 +157,28 @@ _HEAD = """\
 <!-- Made by `make docs` from tests/docs/monitoring_page.py, the metrics in the code and the views in migrations/sql/;
 do not edit. -->
 
-For a single box one question is enough: `snapapp doctor` exits with 1 when somebody should look.
-`GET /internal/observability/alerts` knows less: nothing of dead letters, hung slots and paused queues; and it has an
-alert when jobs take more than five seconds on average. For more, Prometheus reads `/metrics` of each `snapapp serve`;
-beside what is below it has the usual `process_*`. What is in the database is told the same by every process: take
-`max()`, not `sum()`. The numbers below are a beginning: choose your own. What to do when something is wrong is in
-[troubleshooting.md](troubleshooting.md).
+`snapapp serve` tells whom you name here. Every minute it has the doctor look, and sends each warning once with its
+cure, again if it becomes critical and when it is over:
 
-Without Prometheus, `snapapp serve` tells you by itself. Every minute it has the doctor look. It sends each warning
-once with its cure, again if it becomes critical and when it is over, to `SNAPAPP_ALERT_WEBHOOK_URL` (JSON; its `text`
-is what Slack and Mattermost show) and to `SNAPAPP_ALERT_EMAIL` through `SNAPAPP_ALERT_SMTP_URL`; a password only over
-TLS, to a server with a valid certificate. A receiver that is down or has moved is told later. A warning that becomes a
-notice is not over, and is sent again if it becomes a warning after an hour. While there is nothing to act on, it asks
-for `SNAPAPP_HEARTBEAT_URL`: a service outside that expects this notices a dead machine. Of the processes that share a
-data folder one sends, and `alarm.json` there holds what was told. Where several machines serve, set these on one of
-them.
+| setting | |
+|---|---|
+| `SNAPAPP_ALERT_WEBHOOK_URL` | to where, as JSON; its `text` is what Slack and Mattermost show |
+| `SNAPAPP_ALERT_EMAIL`, `SNAPAPP_ALERT_SMTP_URL` | to whom by mail, and through which server; a password only over \
+TLS, to a server with a valid certificate |
+| `SNAPAPP_HEARTBEAT_URL` | what it asks for while there is nothing to act on: a service outside that expects this \
+notices a dead machine |
+
+A receiver that is down or has moved is told later. A warning that becomes a notice is not over, and is sent again if it
+becomes a warning after an hour. Of the processes that share a data folder one sends, and `alarm.json` there holds what
+was told. Where several machines serve, set these on one of them.
+
+By hand one question is enough: `snapapp doctor` exits with 1 when somebody should look. What to do then is in
+[troubleshooting.md](troubleshooting.md). `GET /internal/observability/alerts` knows less: nothing of dead letters, hung
+slots and paused queues; and it has an alert when jobs take more than five seconds on average.
+
+For more, Prometheus reads `/metrics` of each `snapapp serve`; beside what is below it has the usual `process_*`. What
+is in the database is told the same by every process: take `max()`, not `sum()`. The numbers below are a beginning:
+choose your own.
 
 [ops/monitoring](../../ops/monitoring/alerts.yml) has alert rules for Prometheus (`rule_files:` in its settings) and a
 [dashboard](../../ops/monitoring/grafana.json) for Grafana (Dashboards, New, Import). Prometheus asks so:
