@@ -38,6 +38,8 @@ _DOCUMENTATION_HEAD = (
     "",
     "In prod (`SNAPAPP_ENV=prod`) `SNAPAPP_DATABASE_URL`, `SNAPAPP_INTERNAL_TOKEN` and `SNAPAPP_SIGNING_SECRET` are",
     "required, paths must be absolute, an `http://` address of S3 must be on this machine, and the demo must be off.",
+    "With `SNAPAPP_REQUIRE_API_TOKEN=true` no tenant may have the token that everybody knows:",
+    "`snapapp tenants rotate-token default` makes another one.",
     "",
     "| variable | default | accepted | meaning |",
     "|---|---|---|---|",
