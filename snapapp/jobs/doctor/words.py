@@ -38,10 +38,12 @@ def in_lines(finding: Finding) -> Iterator[str]:
 
 
 def _verdict(findings: Sequence[Finding]) -> str:
+    if not findings:
+        return "\nNothing was looked at: these checks have nothing to look at here."
     counts = {severity: sum(each.severity is severity for each in findings) for severity in reversed(Severity)}
     wrong = counts[Severity.CRITICAL] + counts[Severity.WARNING]
     counted = ", ".join(f"{count} {severity.value}" for severity, count in counts.items() if count)
-    return f"\n{'All is well' if not wrong else 'Something needs a person'}: {counted or 'nothing was looked at'}."
+    return f"\n{'All is well' if not wrong else 'Something needs a person'}: {counted}."
 
 
 # --- before a deploy --------------------------------------------------------------------------------------------

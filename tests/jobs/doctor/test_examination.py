@@ -97,6 +97,12 @@ def test_what_needs_a_person_exits_with_1_and_says_what_to_do(call: Call, db: Db
     assert last == "Something needs a person: 1 warning, 1 ok."
 
 
+@pytest.mark.leaves_nothing
+def test_where_nothing_was_looked_at_nothing_is_called_well(call: Call) -> None:
+    answer = call("doctor", "--only", "bucket")  # the files are in a folder
+    assert (answer.code, answer.out.strip()) == (2, "Nothing was looked at: these checks have nothing to look at here.")
+
+
 def test_a_fix_is_told_and_what_it_mended_needs_nobody(call: Call, url: str, db: Db) -> None:
     enlist(db)
     db.execute("UPDATE job_worker SET beat_at = now() - interval '1 day', expires_at = now() - interval '1 day'")
