@@ -35,62 +35,62 @@ def attack(targets: dict[str, Any], channels: HasConnection | None = None) -> di
     return {name: _tried(name, try_it, targets) for name, try_it in _TRIES.items()}
 
 
-def names(order: dict[str, Any], channels: Any) -> Any:
+def names(payload: dict[str, Any], channels: Any) -> Any:
     """Tells what it did not make."""
-    channels.output.files |= order["files"]
-    return order["made"]
+    channels.output.files |= payload["files"]
+    return payload["made"]
 
 
-def fills(order: dict[str, Any], channels: HasConnection) -> None:
+def fills(payload: dict[str, Any], channels: HasConnection) -> None:
     raise OSError(28, "No space left on device")
 
 
-def dies(order: dict[str, Any], channels: HasConnection) -> None:
+def dies(payload: dict[str, Any], channels: HasConnection) -> None:
     ctypes.string_at(0)
 
 
-def hungry(order: dict[str, Any], channels: HasConnection) -> None:
+def hungry(payload: dict[str, Any], channels: HasConnection) -> None:
     bytearray(1 << 30)
 
 
-def hangs(order: dict[str, Any], channels: HasConnection) -> None:
+def hangs(payload: dict[str, Any], channels: HasConnection) -> None:
     while True:
         time.sleep(60)
 
 
-def vast(order: dict[str, Any], channels: HasConnection) -> str:
+def vast(payload: dict[str, Any], channels: HasConnection) -> str:
     return "x" * 5_000_000
 
 
-def no_number(order: dict[str, Any], channels: HasConnection) -> float:
+def no_number(payload: dict[str, Any], channels: HasConnection) -> float:
     return float("nan")
 
 
-def fills_the_disk(order: dict[str, Any], channels: Any) -> None:
+def fills_the_disk(payload: dict[str, Any], channels: Any) -> None:
     film = channels.output.film("preview.mp4")
-    film.seek(order["from"])
+    film.seek(payload["from"])
     film.write(b"x")
 
 
-def holes(order: dict[str, Any], channels: Any) -> None:
+def holes(payload: dict[str, Any], channels: Any) -> None:
     """A picture of nothing, which costs no disk and would cost its reader the memory."""
-    os.ftruncate(channels.output._pictures, order["size"])
-    channels.output.files["poster.jpg"] = [0, order["size"]]
+    os.ftruncate(channels.output._pictures, payload["size"])
+    channels.output.files["poster.jpg"] = [0, payload["size"]]
 
 
-def reads(order: dict[str, Any], channels: Any) -> list[Any]:
+def reads(payload: dict[str, Any], channels: Any) -> list[Any]:
     first = channels.source.read(3)
     channels.source.seek(-3, os.SEEK_END)
     return [first.decode(), channels.source.read(100).decode(), channels.source.tell()]
 
 
-def reads_for_ever(order: dict[str, Any], channels: Any) -> None:
+def reads_for_ever(payload: dict[str, Any], channels: Any) -> None:
     while True:
         channels.source.seek(0)
         channels.source.read(1)
 
 
-def stays(order: dict[str, Any], channels: Any) -> None:
+def stays(payload: dict[str, Any], channels: Any) -> None:
     """Answers, and will not go."""
     channels.progress(1, str(os.getpid()))
     _send(channels, '{"made": null, "files": {}}')
@@ -98,9 +98,9 @@ def stays(order: dict[str, Any], channels: Any) -> None:
         time.sleep(60)
 
 
-def asks(order: dict[str, Any], channels: HasConnection) -> None:
+def asks(payload: dict[str, Any], channels: HasConnection) -> None:
     """For a piece of the video that is none."""
-    _send(channels, order["says"])
+    _send(channels, payload["says"])
     os.read(channels.connection, 1)
 
 

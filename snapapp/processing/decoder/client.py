@@ -37,7 +37,7 @@ Progress = Callable[[int, str], None]
 
 
 class Refused(SnapError):
-    """This video, or this order, will fail in the same way every time."""
+    """This video, or this payload, will fail in the same way every time."""
 
 
 class DecoderFailed(SnapError):
@@ -119,8 +119,10 @@ class Decoders:
         self._control = self._server = None
 
     @contextmanager
-    def run(self, do: str, order: dict[str, Any], video: BinaryIO, scratch: Path, progress: Progress) -> Iterator[Made]:
-        """Has a decoder carry out an order. `do` is `module:function`, of a module that the fork server has
+    def run(
+        self, do: str, payload: dict[str, Any], video: BinaryIO, scratch: Path, progress: Progress
+    ) -> Iterator[Made]:
+        """Has a decoder run a function on the payload. `do` is `module:function`, of a module that the fork server has
         imported."""
         with ExitStack() as stack:
             with full_disk_as_no_room():
@@ -131,12 +133,8 @@ class Decoders:
             files = [words.fileno(), stacks, pictures.fileno(), film.fileno()]
             files += [] if descriptor is None else [descriptor]
             size = video.seek(0, os.SEEK_END) if descriptor is None else None
-            task = {
-                "do": do,
-                "order": order,
-                "size": size,
-                "data_bytes": resource.getrlimit(resource.RLIMIT_DATA)[0],
-            }
+            data_bytes = resource.getrlimit(resource.RLIMIT_DATA)[0]
+            task = {"do": do, "payload": payload, "size": size, "data_bytes": data_bytes}
             with self._turn, self._decoder(files) as (connection, end):
                 with suppress(BrokenPipeError):  # the decoder is dead; its missing answer tells
                     protocol.send_message(connection, task)

@@ -1,4 +1,4 @@
-"""The life of a decoder: it takes the files that it was handed, shuts itself in, carries out one order and ends."""
+"""The life of a decoder: it takes the files that it was handed, shuts itself in, carries out one task and ends."""
 
 import errno
 import faulthandler
@@ -119,12 +119,12 @@ def live(files: list[int], server: int) -> NoReturn:
         faulthandler.register(signal.SIGURG, file=stacks)
         os.dup2(words, sys.stderr.fileno())
         os.dup2(words, sys.stdout.fileno())
-        order = protocol.receive_message(connection)
-        if order is not None:
-            source = _OpenFile(video[0]) if video else _RemoteVideo(connection, order["size"])
+        task = protocol.receive_message(connection)
+        if task is not None:
+            source = _OpenFile(video[0]) if video else _RemoteVideo(connection, task["size"])
             channels = Channels(cast(BinaryIO, source), Output(pictures, film), connection)
-            sandbox.enter(order["data_bytes"])
-            protocol.send_message(connection, _answer(order, channels))
+            sandbox.enter(task["data_bytes"])
+            protocol.send_message(connection, _answer(task, channels))
             code = 0
     except BaseException:  # noqa: BLE001 - the outermost edge of this process
         traceback.print_exc()
@@ -133,10 +133,10 @@ def live(files: list[int], server: int) -> NoReturn:
         os._exit(code)
 
 
-def _answer(order: dict[str, Any], channels: Channels) -> dict[str, Any]:
-    module, _, name = order["do"].partition(":")
+def _answer(task: dict[str, Any], channels: Channels) -> dict[str, Any]:
+    module, _, name = task["do"].partition(":")
     try:
-        result = getattr(sys.modules[module], name)(order["order"], channels)
+        result = getattr(sys.modules[module], name)(task["payload"], channels)
         return {"made": result, "files": channels.output.files}
     except (Unusable, Invalid) as error:
         return {"refused": str(error)[:_LONGEST]}

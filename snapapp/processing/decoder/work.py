@@ -1,4 +1,4 @@
-"""The orders that a decoder can carry out, one function each. They get the job's payload and its channels."""
+"""What a decoder can do, a function for each. They get the job's payload and its channels."""
 
 import importlib
 import pkgutil
@@ -31,37 +31,37 @@ def _import_the_rest() -> None:
 _import_the_rest()
 
 
-def extract(order: dict[str, Any], channels: Channels) -> dict[str, Any]:
-    return result_as_json(media.extract(channels.source, wanted_of(order), channels.output, channels.progress))
+def extract(payload: dict[str, Any], channels: Channels) -> dict[str, Any]:
+    return result_as_json(media.extract(channels.source, wanted_of(payload), channels.output, channels.progress))
 
 
-def probe(_order: dict[str, Any], channels: Channels) -> dict[str, Any]:
+def probe(_payload: dict[str, Any], channels: Channels) -> dict[str, Any]:
     description: dict[str, Any] = as_json(media.probe(channels.source))
     return description
 
 
-def preview(_order: dict[str, Any], channels: Channels) -> None:
+def preview(_payload: dict[str, Any], channels: Channels) -> None:
     media.preview(channels.source, channels.output.film(PREVIEW), channels.progress)
 
 
-def still(order: dict[str, Any], channels: Channels) -> None:
-    channels.output.write(STILL, media.still(channels.source, order["at"]))
+def still(payload: dict[str, Any], channels: Channels) -> None:
+    channels.output.write(STILL, media.still(channels.source, payload["at"]))
 
 
-def wanted_of(order: dict[str, Any]) -> Wanted:
-    """The options in an order. They are checked again, because a job may also be enqueued by hand, in SQL."""
-    snap_rules.insist(order["wanted"], order["overlay"])
-    wanted = {name: value for name, value in order["wanted"].items() if name != "format"}
-    return Wanted(**wanted, overlay=_overlay_of(order))
+def wanted_of(payload: dict[str, Any]) -> Wanted:
+    """The options in a payload. They are checked again, because a job may also be enqueued by hand, in SQL."""
+    snap_rules.insist(payload["wanted"], payload["overlay"])
+    wanted = {name: value for name, value in payload["wanted"].items() if name != "format"}
+    return Wanted(**wanted, overlay=_overlay_of(payload))
 
 
-def _overlay_of(order: dict[str, Any]) -> Overlay | None:
-    if order["overlay"] is None:
+def _overlay_of(payload: dict[str, Any]) -> Overlay | None:
+    if payload["overlay"] is None:
         return None
-    options = {**order["overlay"]}
+    options = {**payload["overlay"]}
     mode, position = Mode(options.pop("mode")), Position(options.pop("position"))
     return Overlay(
-        cards=media.cards(order["subject_id"], order["values"]),
+        cards=media.cards(payload["subject_id"], payload["values"]),
         shows_frame=mode in (Mode.SUBJECT_AND_FRAME, Mode.SUBJECT_AND_BOTH),
         shows_time=mode in (Mode.SUBJECT_AND_TIMESTAMP, Mode.SUBJECT_AND_BOTH),
         is_left=position in (Position.TOP_LEFT, Position.BOTTOM_LEFT),
