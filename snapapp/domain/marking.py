@@ -109,9 +109,9 @@ def remove(begin: Begin, queue: Queue, snap_id: UUID, request_id: str) -> Remova
         if removal is Removal.DELETED:
             if job_id is not None:
                 queue.give_up(db, job_id)
-            order, of = {"snapId": str(snap_id)}, {"tenant": tenant, "snap_id": snap_id, "request_id": request_id}
+            columns = {"tenant": tenant, "snap_id": snap_id, "request_id": request_id}
             # by this job open lists learn of the removal, too
-            queue.enqueue(db, kinds.FORGET, order, delay=videos.LAST_WRITES, **of)
+            queue.enqueue(db, kinds.FORGET, {"snapId": str(snap_id)}, delay=videos.LAST_WRITES, **columns)
         return removal
 
 

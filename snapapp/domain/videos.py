@@ -20,7 +20,7 @@ from snapapp.domain.tables import Operator, Snap, Video
 from snapapp.domain.transactions import Begin, Queue, TenantTransaction
 from snapapp.errors import Invalid, VideoHasSnaps, VideoNotFound
 
-# In it a job that runs, or was cancelled, may still write files of what was removed.
+# how long a job that runs, or was cancelled, may go on writing files of what was removed
 LAST_WRITES = timedelta(minutes=1)
 
 
@@ -84,9 +84,10 @@ def add_upload(db: Session, tenant: str, upload: Upload, *, added_by: Operator |
     new = new.on_conflict_do_nothing(index_elements=same, index_where=_IS_OURS_ALONE)
     same_bytes = select(Video).where(Video.tenant == tenant, Video.sha256 == upload.sha256, _IS_OURS_ALONE)
     same_bytes = same_bytes.with_for_update(read=True, key_share=True)
-    db.execute(new)
-    while (video := db.scalar(same_bytes)) is None:  # another transaction deleted the older video in between
+    video = None
+    while video is None:  # again where another transaction deletes the older video in between
         db.execute(new)
+        video = db.scalar(same_bytes)
     return video
 
 
@@ -102,7 +103,7 @@ def keep(begin: Begin, queue: Queue, upload: Upload, request_id: str, *, max_mb:
             if video.id == upload.id:
                 storage_use.require(db, transaction.code, max_mb)
         if video.id == upload.id:
-            _order_probe(transaction, queue, video, request_id)
+            _enqueue_probe(transaction, queue, video, request_id)
         return video
 
 
@@ -112,14 +113,9 @@ def remove(begin: Begin, queue: Queue, video_id: UUID, request_id: str) -> None:
         with transaction.as_tenant() as db:
             rights.require_own(transaction.operator, read(db, transaction.code, video_id).created_by)
             delete(db, transaction.code, video_id)
-        order = {"videoId": str(video_id)}
+        payload = {"videoId": str(video_id)}
         queue.enqueue(
-            transaction.db,
-            kinds.FORGET,
-            order,
-            delay=LAST_WRITES,
-            tenant=transaction.code,
-            request_id=request_id,
+            transaction.db, kinds.FORGET, payload, delay=LAST_WRITES, tenant=transaction.code, request_id=request_id
         )
 
 
@@ -142,16 +138,16 @@ def name(begin: Begin, queue: Queue, url: str, request_id: str) -> Video:
         with transaction.as_tenant() as db:
             video = at_url(db, transaction.code, url, added_by=transaction.operator)
         if not (video.probe or {}).get("compatible"):
-            _order_probe(transaction, queue, video, request_id)
+            _enqueue_probe(transaction, queue, video, request_id)
         return video
 
 
 def probe_again(begin: Begin, queue: Queue, video: Video, request_id: str) -> None:
     with begin() as transaction:
-        _order_probe(transaction, queue, video, request_id)
+        _enqueue_probe(transaction, queue, video, request_id)
 
 
-def _order_probe(transaction: TenantTransaction, queue: Queue, video: Video, request_id: str) -> None:
+def _enqueue_probe(transaction: TenantTransaction, queue: Queue, video: Video, request_id: str) -> None:
     queue.enqueue(
         transaction.db,
         kinds.PROBE,

@@ -268,8 +268,8 @@ async def _copy(monolith: Monolith, code: str, video: Video, request: Request, r
         return await media.sent(monolith.storage, key, request)
     await run_in_threadpool(_refuse_if_failed_lately, monolith, code, video)
     await run_in_threadpool(_refuse_beyond_storage, monolith, code)
-    order = payloads.of_preview(video, key)
-    job_id = await run_in_threadpool(_start, monolith, code, kinds.PREVIEW, order, str(video.id), request_id)
+    payload = payloads.of_preview(video, key)
+    job_id = await run_in_threadpool(_start, monolith, code, kinds.PREVIEW, payload, str(video.id), request_id)
     return _making("preview", job_id)
 
 
@@ -289,14 +289,14 @@ def _refuse_beyond_storage(monolith: Monolith, code: str) -> None:
             storage_use.require(own, code, monolith.settings.tenant_storage_max_mb, 1)
 
 
-def _start(monolith: Monolith, code: str, kind: str, order: dict[str, Any], unique_key: str, request_id: str) -> int:
+def _start(monolith: Monolith, code: str, kind: str, payload: dict[str, Any], unique_key: str, request_id: str) -> int:
     """Enqueues the job that makes a file, or finds the one that does already; returns its id."""
     refuse_without_room(monolith)
     with monolith.web.begin() as connection:
         job_id = enqueue(
             connection,
             kind,
-            order,
+            payload,
             priority=_URGENT,
             tenant=code,
             unique_key=unique_key,
@@ -341,8 +341,8 @@ async def show_still(
     microseconds = round(at * 1_000_000)
     key = keys.of_still(code, video.id, microseconds)
     if not await media.is_there(monolith.storage, key):
-        order, name = payloads.of_still(video, microseconds / 1_000_000, key), f"{video.id}:{microseconds}"
-        job_id = await run_in_threadpool(_start, monolith, code, kinds.STILL, order, name, request_id)
+        payload, unique_key = payloads.of_still(video, microseconds / 1_000_000, key), f"{video.id}:{microseconds}"
+        job_id = await run_in_threadpool(_start, monolith, code, kinds.STILL, payload, unique_key, request_id)
         if await run_in_threadpool(is_worked, monolith, kinds.STILL):
             await ends.wait(job_id, min(_PATIENCE, monolith.settings.sync_wait))
         if not await media.is_there(monolith.storage, key):
