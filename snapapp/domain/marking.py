@@ -83,7 +83,7 @@ def correct(
                 current = snap.subject
                 subject = Subject(subject_id or current.id, current.attributes if attributes is None else attributes)
             if versions is not None and snap.version not in versions:
-                if _says(snap, subject, filmed_at):  # the same correction again, whose answer was lost
+                if _has_already(snap, subject, filmed_at):  # the same correction again, whose answer was lost
                     return snap
                 raise SnapHasChanged(snap_id)
             snap = snaps.correct(db, tenant, snap_id, subject, filmed_at, by=by, operator=operator)
@@ -93,7 +93,7 @@ def correct(
         return snap
 
 
-def _says(snap: Snap, subject: Subject | None, filmed_at: datetime | None) -> bool:
+def _has_already(snap: Snap, subject: Subject | None, filmed_at: datetime | None) -> bool:
     is_described = subject is None or (subject == snap.subject and not snap.is_draft)
     return is_described and filmed_at in (None, snap.filmed_at)
 

@@ -19,7 +19,7 @@ from snapapp.domain.tables import Ended, Snap, SnapStatus, SubjectAttribute, Sub
 from snapapp.errors import Invalid
 
 Condition = ColumnElement[bool]
-Having = Select[UUID] | CompoundSelect[UUID]
+SnapIds = Select[UUID] | CompoundSelect[UUID]
 
 _MOST_WORDS = 8  # of a free text search; further words are ignored
 _FEW = 5000  # matches up to which ids are looked up first and sorted then
@@ -117,10 +117,10 @@ def of_video(
     db: Session, tenant: str, video_id: UUID, window: Window = FIRST, *, nickname: str | None = None
 ) -> Page[Snap]:
     """The snaps of a video, ordered by moment; empty where there is no such video."""
-    return _page(db, tenant, [Snap.video_id == video_id, *_by(nickname)], _BY_MOMENT, window)
+    return _page(db, tenant, [Snap.video_id == video_id, *_marked_by(nickname)], _BY_MOMENT, window)
 
 
-def _by(nickname: str | None) -> list[Condition]:
+def _marked_by(nickname: str | None) -> list[Condition]:
     if nickname is None:
         return []
     validation.insist({"nickname": validation.text(nickname, 1000)})
@@ -157,46 +157,47 @@ def recent(
     video_id: UUID | None = None,
 ) -> Page[Snap]:
     """The snaps of a tenant that meet the criteria, newest first."""
-    conditions = [*_about(tenant, criteria), *_when(criteria), *_by(nickname)]
+    conditions = [*_subject_conditions(tenant, criteria), *_in_state_and_time(criteria), *_marked_by(nickname)]
     if video_id is not None:
         conditions.append(Snap.video_id == video_id)
-    conditions += [_among(db, having) for having in _beside(tenant, criteria)]
+    conditions += [_is_among(db, ids) for ids in _matching_ids(tenant, criteria)]
     return _page(db, tenant, conditions, _BY_CREATION, window)
 
 
-def _among(db: Session, having: Having) -> Condition:
-    """The condition that a snap is among the rows of `having`. Few matches are looked up by id and then sorted. For
+def _is_among(db: Session, ids: SnapIds) -> Condition:
+    """The condition that a snap is among the rows of `ids`. Few matches are looked up by id and then sorted. For
     many matches a walk through the newest snaps fills a page sooner. PostgreSQL by itself would also walk for few
     matches, and through all snaps where the few are old."""
-    matches = db.scalar(select(func.count()).select_from(having.limit(_FEW).subquery())) or 0
-    return Snap.id == any_(func.array(having.scalar_subquery())) if matches < _FEW else Snap.id.in_(having)
+    matches = db.scalar(select(func.count()).select_from(ids.limit(_FEW).subquery())) or 0
+    return Snap.id == any_(func.array(ids.scalar_subquery())) if matches < _FEW else Snap.id.in_(ids)
 
 
-def _about(tenant: str, criteria: Criteria) -> Iterator[Condition]:
+def _subject_conditions(tenant: str, criteria: Criteria) -> Iterator[Condition]:
+    """The subject's id, and all words but the first, which `_matching_ids` looks up."""
     if criteria.subject_id is not None:
         yield Snap.subject_id == composed(criteria.subject_id)
     for word in _words(criteria.q)[1:]:
-        yield exists().where(*_begins(tenant, word), SubjectWord.snap_id == Snap.id)
+        yield exists().where(*_word_begins(tenant, word), SubjectWord.snap_id == Snap.id)
 
 
-def _beside(tenant: str, criteria: Criteria) -> Iterator[Having]:
+def _matching_ids(tenant: str, criteria: Criteria) -> Iterator[SnapIds]:
     """Queries on the tables of attributes and words; each yields the ids of the snaps that match."""
     attribute = select(SubjectAttribute.snap_id).where(
         SubjectAttribute.tenant == tenant,
         SubjectAttribute.key_lower == func.lower(composed(criteria.attr_key or "")),
     )
     if criteria.attr_value is not None:
-        text, number = _is_text(composed(criteria.attr_value)), criteria.attr_number
+        text, number = _has_text(composed(criteria.attr_value)), criteria.attr_number
         number = _as_number(criteria.attr_value) if number is None else number
         same = attribute.where(text)
-        yield same if number is None else union_all(same, attribute.where(_lies(number, number)))
+        yield same if number is None else union_all(same, attribute.where(_has_number_between(number, number)))
     if criteria.attr_min is not None or criteria.attr_max is not None:
-        yield attribute.where(_lies(criteria.attr_min, criteria.attr_max))
+        yield attribute.where(_has_number_between(criteria.attr_min, criteria.attr_max))
     for word in _words(criteria.q)[:1]:
-        yield select(SubjectWord.snap_id).where(*_begins(tenant, word))
+        yield select(SubjectWord.snap_id).where(*_word_begins(tenant, word))
 
 
-def _is_text(value: str) -> Condition:
+def _has_text(value: str) -> Condition:
     """Compares the first 200 characters, which the index holds, and then the whole text."""
     attribute = SubjectAttribute
     return and_(
@@ -204,26 +205,26 @@ def _is_text(value: str) -> Condition:
     )
 
 
-def _lies(low: float | None, high: float | None) -> Condition:
+def _has_number_between(low: float | None, high: float | None) -> Condition:
     number = SubjectAttribute.number_value
     bounds = (-math.inf if low is None else float(low), math.inf if high is None else float(high))
     return and_(number.is_not(None), number.between(*bounds))
 
 
-def _begins(tenant: str, word: str) -> tuple[Condition, ...]:
+def _word_begins(tenant: str, word: str) -> tuple[Condition, ...]:
     return SubjectWord.tenant == tenant, SubjectWord.word >= word, SubjectWord.word < word + _AFTER_ALL
 
 
-_STATUS: Mapping[SnapStatus, Condition] = {
+_HAS_STATUS: Mapping[SnapStatus, Condition] = {
     SnapStatus.PENDING: Snap.ended.is_(None),
     SnapStatus.COMPLETED: Snap.ended == Ended.COMPLETED,
     SnapStatus.FAILED: Snap.ended.in_([Ended.FAILED, Ended.CANCELLED]),
 }
 
 
-def _when(criteria: Criteria) -> Iterator[Condition]:
+def _in_state_and_time(criteria: Criteria) -> Iterator[Condition]:
     if criteria.status is not None:
-        yield _STATUS[criteria.status]
+        yield _HAS_STATUS[criteria.status]
     if criteria.since is not None:
         yield Snap.created_at >= criteria.since
     if criteria.until is not None:
@@ -248,7 +249,7 @@ def _words(q: str | None) -> list[str]:
 
 def videos_mine(db: Session, tenant: str, nickname: str, window: Window = FIRST) -> Page[VideoSummary]:
     """The videos in which a person marked snaps; the video that was marked last comes first."""
-    is_mine = and_(Snap.tenant == tenant, *_by(nickname), Snap.hidden_at.is_(None))
+    is_mine = and_(Snap.tenant == tenant, *_marked_by(nickname), Snap.hidden_at.is_(None))
     marked = (
         select(Snap.video_id, func.count().label("snap_count"), func.max(Snap.created_at).label("latest_at"))
         .where(is_mine)

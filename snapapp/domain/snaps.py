@@ -77,7 +77,7 @@ def bytes_of(extras: Mapping[str, Any]) -> int:
 
 # --- marking ----------------------------------------------------------------------------------------------------
 
-_AS_THEY_ARE = (
+_SAME_NAMES = (  # of fields of NewSnap and columns
     *("id", "nickname", "email", "kind", "is_draft", "filmed_at", "start_seconds", "start_frame", "duration_seconds"),
     *("clip_seconds", "fps", "max_width", "format", "quality", "overlay", "request_id"),
 )
@@ -99,7 +99,7 @@ def create(db: Session, tenant: str, new: NewSnap) -> tuple[Snap, Video]:
         "template_id": template.id,
         "subject_id": subject.id,
         "subject": subject,
-    } | {name: getattr(new, name) for name in _AS_THEY_ARE}
+    } | {name: getattr(new, name) for name in _SAME_NAMES}
     snap = db.scalars(_ADD, row).one()
     set_committed_value(snap, "is_shared", False)
     set_committed_value(snap, "video_url", video.url)
@@ -146,7 +146,8 @@ def _operator_id(db: Session, tenant: str, new: NewSnap) -> int:
 _JOB = aliased(SnapJob, select(SnapJob).where(SnapJob.snap_id == Snap.id).limit(1).lateral("job"))
 _READ = (
     select(Snap)
-    .outerjoin(_JOB, _JOB.snap_id == Snap.id)  # asks for the columns here, and not in two threads at once
+    # The condition makes the alias's columns now: two threads that were first at once would each make their own.
+    .outerjoin(_JOB, _JOB.snap_id == Snap.id)
     .options(contains_eager(Snap.job.of_type(_JOB)))
     .execution_options(populate_existing=True)  # reads the row anew: the snap's job changes it too
     .where(Snap.tenant == bindparam("tenant"), Snap.hidden_at.is_(None) | bindparam("hidden_too", type_=Boolean))

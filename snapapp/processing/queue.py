@@ -13,9 +13,9 @@ from snapapp.jobs import ProcessingJob, enqueue
 from snapapp.jobs.errors import IllegalTransition
 from snapapp.jobs.rows import lifecycle
 
-# From the queue's table: the view of snaps' jobs shows its rows to a tenant's role only. The condition is outside
-# because it asks for the columns, which are made when they are first asked for: two threads that were first at once
-# each made their own, and those of one were not in the statement that was kept.
+# From the queue's table, because the view of snaps' jobs shows its rows to a tenant's role only. The condition names a
+# column, and so makes the subquery's columns now: two threads that were first at once each made their own, and those
+# of one were not in the statement that was kept.
 _ROW = select(ProcessingJob).subquery()
 _ENQUEUED = select(aliased(SnapJob, _ROW, adapt_on_names=True)).where(_ROW.c.id == bindparam("id"))
 
