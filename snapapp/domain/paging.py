@@ -15,8 +15,8 @@ U = TypeVar("U")
 S = TypeVar("S", bound=Select[*tuple[Any, ...]])
 Direction = Literal["asc", "desc"]
 
-LONGEST = 100
-_FURTHEST = 1_000_000
+LONGEST = 100  # items of a page
+FURTHEST = 1_000_000  # items before it
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,8 +30,8 @@ class Window:
 
     def __post_init__(self) -> None:
         details = []
-        if not 0 <= self.offset <= _FURTHEST:
-            details.append(f"offset: must be from 0 to {_FURTHEST}")
+        if not 0 <= self.offset <= FURTHEST:
+            details.append(f"offset: must be from 0 to {FURTHEST}")
         if not 1 <= self.limit <= LONGEST:
             details.append(f"limit: must be from 1 to {LONGEST}")
         if self.sort_dir is not None and self.sort_dir.lower() not in ("asc", "desc"):

@@ -7,13 +7,11 @@ from typing import Annotated, Any, Literal
 from fastapi import Query
 from pydantic import Field
 
-from snapapp.api.http.schema import Digits, Id, PageSize, Shown
-from snapapp.domain.paging import Page, Window
+from snapapp.api.http.schema import Digits, Id, Shown
+from snapapp.domain.paging import FURTHEST, LONGEST, Page, Window
 
-OFFSET_MAX = 1_000_000
-
-Offset = Annotated[int, Query(ge=0, le=OFFSET_MAX, description="How many to skip."), Digits]
-Limit = Annotated[PageSize, Query(description="How many at most.")]
+Offset = Annotated[int, Query(ge=0, le=FURTHEST, description="How many to skip."), Digits]
+Limit = Annotated[int, Query(ge=1, le=LONGEST, description="How many at most."), Digits]
 BEFORE = Query(description="`next` of the page before.")
 Before = Annotated[Id | None, BEFORE]
 

@@ -110,7 +110,6 @@ Number = BeforeValidator(_not_text)
 Real = BeforeValidator(_finite)
 Decimals = BeforeValidator(_from_decimals)
 Id = Annotated[int, Field(ge=1, le=HIGHEST_ID), Digits]
-PageSize = Annotated[int, Field(ge=1, le=100), Digits]
 
 
 # --- texts ------------------------------------------------------------------------------------------------------
