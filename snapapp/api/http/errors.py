@@ -38,7 +38,7 @@ from snapapp.storage import NoRoom, StorageAway, UploadTooLarge
 
 _log = logging.getLogger(__name__)
 
-_COME_BACK = {"Retry-After": "5"}
+COME_BACK = {"Retry-After": "5"}
 _LONGEST = 500  # characters of a message or a detail
 _DETAILS = 20
 
@@ -134,24 +134,24 @@ async def _known_error(_request: Request, error: JobsError | SnapError) -> JSONR
 
 async def _storage_away(request: Request, error: StorageAway) -> JSONResponse:
     _log.warning("A request met no storage: %s: %s", asked_for(request.scope), error)
-    return answer(503, "The storage is away, try again", headers=_COME_BACK)
+    return answer(503, "The storage is away, try again", headers=COME_BACK)
 
 
 async def _pool_exhausted(_request: Request, _error: sqlalchemy.exc.TimeoutError) -> JSONResponse:
-    return answer(503, "Too many requests at once, try again", headers=_COME_BACK)
+    return answer(503, "Too many requests at once, try again", headers=COME_BACK)
 
 
 async def _database_error(request: Request, error: sqlalchemy.exc.DBAPIError) -> JSONResponse:
     match error.orig:
         case psycopg.errors.UndefinedTable() | psycopg.errors.UndefinedFunction() | psycopg.errors.UndefinedColumn():
-            return answer(503, "The database is not prepared yet", headers=_COME_BACK)
+            return answer(503, "The database is not prepared yet", headers=COME_BACK)
         case psycopg.errors.DeadlockDetected() | psycopg.errors.SerializationFailure():
-            return answer(503, "Somebody changed the same rows, try again", headers=_COME_BACK)
+            return answer(503, "Somebody changed the same rows, try again", headers=COME_BACK)
         case psycopg.errors.QueryCanceled() | psycopg.errors.LockNotAvailable():
-            return answer(503, "The database took too long, try again", headers=_COME_BACK)
+            return answer(503, "The database took too long, try again", headers=COME_BACK)
         case psycopg.errors.ReadOnlySqlTransaction():  # it became a standby, or its provider's disk is nearly full
             _log.warning("A request met a database that takes no writes: %s", asked_for(request.scope))
-            return answer(503, "The database takes no writes at the moment, try again", headers=_COME_BACK)
+            return answer(503, "The database takes no writes at the moment, try again", headers=COME_BACK)
         case psycopg.errors.DiskFull() as full:  # it may last: no Retry-After
             _log.error("A request met a full disk: %s: %s", asked_for(request.scope), full.diag.message_primary)
             return answer(507, "The disk of the database is full: nothing can be written until there is room")
@@ -159,7 +159,7 @@ async def _database_error(request: Request, error: sqlalchemy.exc.DBAPIError) ->
             _log.warning(
                 "A request met no database: %s: %s", asked_for(request.scope), " ".join(str(error.orig).split())
             )
-            return answer(503, "The database is away, try again", headers=_COME_BACK)
+            return answer(503, "The database is away, try again", headers=COME_BACK)
     raise error
 
 

@@ -15,6 +15,7 @@ import psycopg
 from fastapi import HTTPException
 from starlette.types import Receive, Scope, Send
 
+from snapapp.api.http.errors import COME_BACK
 from snapapp.api.http.timely import TimelyResponse
 from snapapp.jobs.rows.database import Database, Db, Row, connect
 from snapapp.jobs.rows.people.changes import Interest, News, Tail
@@ -254,4 +255,4 @@ def described(events: str, example: str) -> dict[int | str, dict[str, Any]]:
 
 def refuse(leaving: asyncio.Event) -> NoReturn:
     why = "The process is leaving" if leaving.is_set() else "Too many streams are open"
-    raise HTTPException(503, f"{why}, try again", headers={"Retry-After": "5"})
+    raise HTTPException(503, f"{why}, try again", headers=COME_BACK)

@@ -14,6 +14,7 @@ from fastapi import Depends, HTTPException, Request
 from starlette.concurrency import run_in_threadpool
 
 from snapapp.api.http.deps import MonolithDep, of_process
+from snapapp.api.http.errors import COME_BACK
 from snapapp.api.http.requests.access import counted_as
 from snapapp.jobs.model import Status
 from snapapp.jobs.rows.people import overviews, views
@@ -119,7 +120,7 @@ class Waiting:
     def places(self, count: int) -> Iterator[None]:
         """Reserves places, before the jobs are enqueued. Raises 503 if there are too few."""
         if not self.endings.has_places(self.client, count):
-            raise HTTPException(503, "Too many requests wait already, try again", {"Retry-After": "5"})
+            raise HTTPException(503, "Too many requests wait already, try again", COME_BACK)
         with self.endings.places(self.client, count):
             yield
 

@@ -15,7 +15,7 @@ from fastapi import HTTPException, Path, Request, Response
 from starlette.types import Receive, Scope, Send
 
 from snapapp.api.http.deps import MonolithDep
-from snapapp.api.http.errors import may_be
+from snapapp.api.http.errors import COME_BACK, may_be
 from snapapp.api.http.files import media_links
 from snapapp.api.http.files.ranges import Part, Unsatisfiable, last_modified, requested_part, status_of_unmet_condition
 from snapapp.api.http.routers import Router
@@ -124,7 +124,7 @@ async def is_there(storage: Storage, key: str) -> bool:
 async def _begin(act: Callable[[], T]) -> T:
     """Runs the first call for an answer. 503 if too many wait for theirs."""
     if _threads.is_full:
-        raise HTTPException(503, "Too many files are being read, try again", {"Retry-After": "5"})
+        raise HTTPException(503, "Too many files are being read, try again", COME_BACK)
     return await _threads.run(act)
 
 

@@ -12,6 +12,7 @@ from anyio import CapacityLimiter, to_thread
 from fastapi import Depends, HTTPException, Request, Response
 
 from snapapp.api.http.deps import of_process
+from snapapp.api.http.errors import COME_BACK
 from snapapp.api.http.files import media
 from snapapp.api.http.files.ranges import date_of
 from snapapp.domain.tables import Video
@@ -87,7 +88,7 @@ async def answer(monolith: Monolith, threads: TenantThreads, video: Video, reque
 
 
 def too_many() -> HTTPException:
-    return HTTPException(503, "Too many videos are being fetched, try again", {"Retry-After": "5"})
+    return HTTPException(503, "Too many videos are being fetched, try again", COME_BACK)
 
 
 def _open_reader(monolith: Monolith, video: Video) -> Reader:

@@ -23,7 +23,7 @@ from snapapp.api.http.routers import Router
 from snapapp.api.http.schema import Shown
 from snapapp.api.http.tenancy import Begins, Code
 from snapapp.api.product.videos import uploads
-from snapapp.api.product.videos.upload_pieces import COME_BACK, append
+from snapapp.api.product.videos.upload_pieces import COME_BACK_SOON, append
 from snapapp.domain import storage_use
 from snapapp.domain.transactions import Begin
 from snapapp.errors import StorageUsedUp
@@ -47,7 +47,7 @@ class _Tus(APIRoute):
             try:
                 answer = await handle(request)
             except (UploadTooLarge, NoRoom, StorageUsedUp, HTTPException) as error:
-                refusal = error if isinstance(error, HTTPException) else uploads.cut_short(error)
+                refusal = error if isinstance(error, HTTPException) else uploads.closing_refusal(error)
                 headers = {**(refusal.headers or {}), "Tus-Resumable": VERSION}
                 raise HTTPException(refusal.status_code, refusal.detail, headers) from error
             answer.headers["Tus-Resumable"] = VERSION
@@ -56,7 +56,7 @@ class _Tus(APIRoute):
         return speak
 
 
-def _same_version(request: Request) -> None:
+def _require_version(request: Request) -> None:
     asked = request.headers.get("Tus-Resumable")
     if asked is None and request.method not in ("GET", "HEAD"):
         raise HTTPException(400, f"Tus-Resumable is missing: {VERSION}")
@@ -153,7 +153,7 @@ def begin_upload(monolith: MonolithDep, begin: Begins, request: Request, respons
 def _announcement_of(monolith: Monolith, begin: Begin, request: Request) -> tuple[str, Announced]:
     with begin() as transaction:
         code = transaction.code
-    _same_version(request)
+    _require_version(request)
     if "Upload-Concat" in request.headers:  # one part would become a video of its own
         raise HTTPException(400, "Upload-Concat: uploads are not joined here, send the file as one upload")
     length, metadata = _number(request, "Upload-Length"), request.headers.get("Upload-Metadata", "").strip()
@@ -189,7 +189,7 @@ def show_upload(
     monolith: MonolithDep, begin: Begins, code: Code, upload_id: UploadId, request: Request, request_id: RequestId
 ) -> Response:
     """The state of an upload. HEAD gives the same in the protocol's headers."""
-    _same_version(request)
+    _require_version(request)
     state = _state_of(monolith, code, upload_id)
     if state.is_whole and state.announced.kept_as is None:  # a crash came between the last byte and the video's row
         with _hold(monolith, code, upload_id) as held:
@@ -226,7 +226,7 @@ async def append_to_upload(
         if state.is_whole and state.announced.kept_as is None:
             state = await run_in_threadpool(_become_video, monolith, begin, held, upload_id, request_id)
     except (UploadTooLarge, NoRoom, StorageUsedUp, HTTPException) as error:  # the rest of the body is not read
-        raise uploads.cut_short(error) from error
+        raise uploads.closing_refusal(error) from error
     finally:
         await run_in_threadpool(held.release)
     return Response(status_code=204, headers=_protocol_headers(state))
@@ -236,7 +236,7 @@ async def append_to_upload(
                openapi_extra={"parameters": [_VERSION]})  # fmt: skip
 def end_upload(monolith: MonolithDep, code: Code, upload_id: UploadId, request: Request) -> None:
     """Ends an upload and removes its bytes. A video that it became stays."""
-    _same_version(request)
+    _require_version(request)
     with _hold(monolith, code, upload_id) as held:
         held.discard()
 
@@ -256,7 +256,7 @@ async def stand_in(
 
 
 def _offset(request: Request) -> int:
-    _same_version(request)
+    _require_version(request)
     if request.headers.get("Content-Type", "").partition(";")[0].strip().lower() != "application/offset+octet-stream":
         raise HTTPException(415, "The body is to be application/offset+octet-stream", {"Connection": "close"})
     return _number(request, "Upload-Offset")
@@ -292,7 +292,7 @@ def _hold(monolith: Monolith, code: str, upload_id: UUID) -> Held:
     try:
         return monolith.storage.resumable.hold(code, upload_id)
     except UploadInUse as error:
-        raise HTTPException(423, str(error), COME_BACK) from error
+        raise HTTPException(423, str(error), COME_BACK_SOON) from error
     except (NotStored, UploadExpired) as error:
         raise _absent(error, upload_id) from error
 

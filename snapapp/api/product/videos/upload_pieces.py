@@ -11,7 +11,7 @@ from snapapp.process.monolith import Monolith
 from snapapp.storage.resumable import Held
 
 SILENT = 20.0  # seconds: a connection that died silently must not keep the upload locked for the next one
-COME_BACK = {"Retry-After": "2"}
+COME_BACK_SOON = {"Retry-After": "2"}
 
 
 async def append(monolith: Monolith, request: Request, held: Held) -> None:
@@ -32,7 +32,7 @@ async def append(monolith: Monolith, request: Request, held: Held) -> None:
             if data is None:
                 break
             if monolith.is_leaving:
-                why = HTTPException(503, "The server is leaving; what came is kept", COME_BACK)
+                why = HTTPException(503, "The server is leaving; what came is kept", COME_BACK_SOON)
             elif len(gathered) < PIECE:
                 continue
         is_judged = await run_in_threadpool(_write, held, bytes(gathered), is_judged)

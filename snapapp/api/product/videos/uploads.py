@@ -9,7 +9,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import ClientDisconnect
 
 from snapapp.api.http.deps import MonolithDep, RequestId
-from snapapp.api.http.errors import may_be
+from snapapp.api.http.errors import may_be, status_of
 from snapapp.api.http.files.upload_parser import NO_VIDEO, Incoming, looks_like_a_video
 from snapapp.api.http.routers import Router
 from snapapp.api.http.tenancy import Begins
@@ -71,7 +71,7 @@ async def upload_video(
         upload = await run_in_threadpool(_begin_upload, monolith, begin, video_id, request)
         received = await _receive(upload, incoming)
     except (UploadTooLarge, NoRoom, StorageUsedUp, HTTPException) as error:  # the rest of the body is not read
-        raise cut_short(error) from error
+        raise closing_refusal(error) from error
     except ClientDisconnect:
         raise HTTPException(400, "The upload ended too early") from None
     video = await run_in_threadpool(_keep, monolith, begin, video_id, received, incoming.name, request_id)
@@ -106,11 +106,10 @@ def _begin_upload(monolith: Monolith, begin: Begin, video_id: UUID, request: Req
     return monolith.storage.upload(key, max_bytes=max_mb * storage_use.MB, announced=announced)
 
 
-def cut_short(error: Exception) -> HTTPException:
-    status = {UploadTooLarge: 413, NoRoom: 507, StorageUsedUp: 507}.get(type(error), 400)
+def closing_refusal(error: Exception) -> HTTPException:
     if isinstance(error, HTTPException):
         return HTTPException(error.status_code, error.detail, {**(error.headers or {}), "Connection": "close"})
-    return HTTPException(status, str(error), {"Connection": "close"})
+    return HTTPException(status_of(error) or 400, str(error), {"Connection": "close"})
 
 
 def _keep(
