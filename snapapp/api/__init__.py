@@ -51,7 +51,7 @@ _NOUNS = (*_PRODUCT, *_INTERNAL)
 def add_routes(app: FastAPI) -> None:
     """Adds all routes to the app. Each request tries them in this order: a fixed path must come before the path with an
     id in the same place, and rarely used routes come last."""
-    refusals, heads = _besides()
+    refusals, heads = _refusals_and_heads()
     app.routes.extend(refusals)
     for noun in _NOUNS:
         app.routes.extend(noun.router.routes)
@@ -60,7 +60,7 @@ def add_routes(app: FastAPI) -> None:
 
 
 @cache
-def _besides() -> tuple[Sequence[Route], Sequence[Route]]:
+def _refusals_and_heads() -> tuple[Sequence[Route], Sequence[Route]]:
     """The routes that those of the nouns ask for: what refuses, and HEAD. Made once, as those are, because it takes
     most of the time of an application."""
     routes = [route for noun in _NOUNS for route in noun.router.routes if isinstance(route, APIRoute)]

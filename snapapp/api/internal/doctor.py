@@ -81,20 +81,20 @@ def _diagnosis_of(findings: list[Finding]) -> Diagnosis:
     return Diagnosis(generated_at=datetime.now(UTC), worst=doctor.worst(findings), findings=lines)
 
 
-def _visits(request: Request) -> Examinations:
+def _examinations(request: Request) -> Examinations:
     return of_process(request, "examinations", Examinations)
 
 
 @router.get("")
 def examine(
     monolith: MonolithDep,
-    visits: Annotated[Examinations, Depends(_visits)],
+    examinations: Annotated[Examinations, Depends(_examinations)],
     anew: Annotated[
         bool, Query(description="Whether to examine again, instead of repeating an answer of a moment ago.")
     ] = False,
 ) -> Diagnosis:
     """The findings of every check, in order, including those that are well. `worst` is the worst severity."""
-    return visits.diagnosis(monolith, anew=anew)
+    return examinations.diagnosis(monolith, anew=anew)
 
 
 class Fixing(Sent):

@@ -21,8 +21,8 @@ _PROCESSES = 20
 _ANSWERS_IN = 1.0  # seconds for all disks together, because a disk behind a network may hang for ever
 
 _Usage = tuple[Path, int, int, int]  # an existing folder, its device, its bytes in all and free
-_questions: dict[Path, Future[_Usage]] = {}  # each is answered by a thread; while one hangs, no other is asked
-_turn = Lock()
+_answers: dict[Path, Future[_Usage]] = {}  # each comes from a thread; while one hangs, the folder is not asked again
+_lock = Lock()  # of `_answers`
 
 
 class MemoryLine(Shown):
@@ -95,42 +95,42 @@ def _disks(settings: Settings) -> Iterator[DiskLine]:
         (settings.data_dir.absolute(), "data", room.floor_mb),
         (Path(tempfile.gettempdir()), "scratch", None),
     )
-    questions = [(*each, _ask(each[0])) for each in ours]
-    wait([its for *_, its in questions], timeout=_ANSWERS_IN)
+    asked = [(*each, _ask(each[0])) for each in ours]
+    wait([answer for *_, answer in asked], timeout=_ANSWERS_IN)
     seen = set()
-    for folder, what, floor, its in questions:
-        if not its.done():
+    for folder, what, floor, answer in asked:
+        if not answer.done():
             yield DiskLine(folder=str(folder), what=what, total_mb=None, free_mb=None, floor_mb=floor)
-        elif its.exception() is None:  # an error means that this process may not enter the folder
-            there, device, total, free = its.result()
+        elif answer.exception() is None:  # an error means that this process may not enter the folder
+            existing, device, total, free = answer.result()
             if device not in seen:
                 seen.add(device)
                 total_mb, free_mb = total // _MB, free // _MB
-                yield DiskLine(folder=str(there), what=what, total_mb=total_mb, free_mb=free_mb, floor_mb=floor)
+                yield DiskLine(folder=str(existing), what=what, total_mb=total_mb, free_mb=free_mb, floor_mb=floor)
 
 
 def _ask(folder: Path) -> Future[_Usage]:
-    with _turn:
-        if folder not in _questions or _questions[folder].done():
-            its = _questions[folder] = Future()
-            Thread(target=_answer, args=(folder, its), name=f"disk of {folder}", daemon=True).start()
-        return _questions[folder]
+    with _lock:
+        if folder not in _answers or _answers[folder].done():
+            answer = _answers[folder] = Future()
+            Thread(target=_look_at, args=(folder, answer), name=f"disk of {folder}", daemon=True).start()
+        return _answers[folder]
 
 
-def _answer(folder: Path, its: Future[_Usage]) -> None:
+def _look_at(folder: Path, answer: Future[_Usage]) -> None:
     try:
-        there = next(each for each in (folder, *folder.parents) if each.exists())
-        usage = shutil.disk_usage(there)
-        its.set_result((there, there.stat().st_dev, usage.total, usage.free))
+        existing = next(each for each in (folder, *folder.parents) if each.exists())
+        usage = shutil.disk_usage(existing)
+        answer.set_result((existing, existing.stat().st_dev, usage.total, usage.free))
     except Exception as error:  # noqa: BLE001 - a thread's outermost edge; without a result the folder stays blocked
-        its.set_exception(error)
+        answer.set_exception(error)
 
 
 def _processes() -> Iterator[ProcessLine]:
     own = os.getpid()
     yield _process(own, is_child=False)
     children = [_process(pid, is_child=True) for pid in processes.below(own)]
-    yield from sorted(children, key=lambda its: -its.memory_mb)[: _PROCESSES - 1]
+    yield from sorted(children, key=lambda child: -child.memory_mb)[: _PROCESSES - 1]
 
 
 def _process(pid: int, *, is_child: bool) -> ProcessLine:

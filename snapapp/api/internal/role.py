@@ -3,6 +3,7 @@
 from fastapi import Request
 from pydantic import Field
 
+from snapapp.api.http.requests.scopes import headers_of
 from snapapp.api.http.requests.tokens import Keys, Role
 from snapapp.api.http.routers import InternalRouter
 from snapapp.api.http.schema import Shown
@@ -20,4 +21,4 @@ class MayDo(Shown):
 async def show_role(request: Request) -> MayDo:
     """What the request's token allows. If no token is set, clients on this machine may do everything."""
     keys: Keys = request.app.state.keys
-    return MayDo(role=keys.role_of(dict(request.scope["headers"])) or Role.OPERATOR)
+    return MayDo(role=keys.role_of(headers_of(request.scope)) or Role.OPERATOR)

@@ -45,9 +45,11 @@ class Access:
     def was_wrong(self, scope: Scope, token: bytes | None) -> None:
         """Counts a wrong token; None is one that is not known, and so differs from all others. The same one again is no
         guess: a device whose token was replaced sends it for days, and others at its address must not wait for that."""
-        whose, must_wait = counted_as(scope), self.wait_for(scope) > 0  # more would only fill the memory
-        if not must_wait and not is_here(scope) and (whose in self._wrong or len(self._wrong) < _MOST_ADDRESSES):
-            self._wrong[whose].add(object() if token is None else hash(token))
+        if self.wait_for(scope) or is_here(scope):  # further tokens of one who must wait would only fill the memory
+            return
+        client = counted_as(scope)
+        if client in self._wrong or len(self._wrong) < _MOST_ADDRESSES:
+            self._wrong[client].add(object() if token is None else hash(token))
 
     def _start_new_minute(self) -> None:
         if self._clock() - self._began >= _WINDOW:

@@ -21,13 +21,13 @@ async def _may_know(request: Request) -> bool:
     return may_know(request.scope, request.app.state.keys)
 
 
-Asked = Annotated[Health, Depends(_health)]
-Told = Annotated[bool, Depends(_may_know)]
+Checks = Annotated[Health, Depends(_health)]
+MayKnow = Annotated[bool, Depends(_may_know)]
 _DOWN: dict[int | str, dict[str, Any]] = {503: {"description": "DOWN; the body says which part and why."}}
 
 
 @router.get("/health", responses=_DOWN)
-async def health(checks: Asked, with_reasons: Told, response: Response) -> dict[str, Any]:
+async def health(checks: Checks, with_reasons: MayKnow, response: Response) -> dict[str, Any]:
     """Every part of the process, and whether all of them are UP."""
     parts = await checks.parts()
     return _status_answer(
@@ -37,7 +37,7 @@ async def health(checks: Asked, with_reasons: Told, response: Response) -> dict[
 
 @router.get("/readiness", responses=_DOWN)
 @router.get("/health/readiness", responses=_DOWN)
-async def readiness(checks: Asked, with_reasons: Told, monolith: MonolithDep, response: Response) -> dict[str, Any]:
+async def readiness(checks: Checks, with_reasons: MayKnow, monolith: MonolithDep, response: Response) -> dict[str, Any]:
     """Whether requests should be sent here: not without a database, and not while the process is stopping. While the
     database takes no writes, what is only read is answered."""
     database = await checks.database()
@@ -49,7 +49,7 @@ async def readiness(checks: Asked, with_reasons: Told, monolith: MonolithDep, re
 
 @router.get("/liveness", responses=_DOWN)
 @router.get("/health/liveness", responses=_DOWN)
-async def liveness(checks: Asked, response: Response) -> dict[str, Any]:
+async def liveness(checks: Checks, response: Response) -> dict[str, Any]:
     """DOWN if a restart would help. An unreachable database is no reason, because a restart would not bring it back."""
     why = checks.is_worth_a_restart()
     return _status_answer(response, why is None, {"reason": why} if why else {})

@@ -11,7 +11,7 @@ from pydantic import Field
 from snapapp.api.http.errors import may_be
 from snapapp.api.http.routers import Router
 from snapapp.api.http.schema import Shown
-from snapapp.api.internal.actuator.health import Asked
+from snapapp.api.internal.actuator.health import Checks
 from snapapp.api.internal.actuator.process_metrics import Numbers
 from snapapp.jobs.metrics.exposition import CONTENT_TYPE, render
 
@@ -70,7 +70,7 @@ _TEXT = {200: {"description": "Prometheus's text, version 0.0.4.", "content": {"
 
 
 @router.get("/metrics", response_class=PlainTextResponse, responses=_TEXT)  # type: ignore[arg-type]
-async def prometheus(counted: Counted, checks: Asked) -> Response:
+async def prometheus(counted: Counted, checks: Checks) -> Response:
     """The metrics for Prometheus. Numbers from the database are up to 15 s old, and left out while it cannot be
     reached."""
     database = await checks.database()

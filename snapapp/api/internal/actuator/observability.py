@@ -14,7 +14,7 @@ from snapapp.api.http.requests.route_counts import RouteCounts, Traffic
 from snapapp.api.http.routers import InternalRouter
 from snapapp.api.http.schema import Shown
 from snapapp.api.internal.actuator.alerts import Alert, alerts
-from snapapp.api.internal.actuator.health import Asked
+from snapapp.api.internal.actuator.health import Checks
 from snapapp.api.internal.actuator.metrics import Counted
 from snapapp.backup.judgement import troubles
 from snapapp.jobs.metrics.depth import Depth
@@ -159,7 +159,7 @@ async def snap_job_metrics(counted: Counted) -> JobMetrics:
 
 
 @router.get("/health")
-async def health_snapshot(checks: Asked, counted: Counted) -> HealthSnapshot:
+async def health_snapshot(checks: Checks, counted: Counted) -> HealthSnapshot:
     """Every part of the process, and how full the queues are. Always 200: `status` says whether all parts are UP."""
     parts, depth = await _parts_and_depth(checks, counted)
     return HealthSnapshot(
@@ -170,7 +170,7 @@ async def health_snapshot(checks: Asked, counted: Counted) -> HealthSnapshot:
 
 
 @router.get("/alerts")
-async def current_alerts(checks: Asked, counted: Counted, monolith: MonolithDep) -> Alerts:
+async def current_alerts(checks: Checks, counted: Counted, monolith: MonolithDep) -> Alerts:
     """What an operator should look at now, and what to do about it."""
     parts, depth = await _parts_and_depth(checks, counted)
     if not parts["database"].is_up:
@@ -180,7 +180,7 @@ async def current_alerts(checks: Asked, counted: Counted, monolith: MonolithDep)
     return Alerts(alerts=alerts(parts, depth, counted.depth.trouble, wrong))
 
 
-async def _parts_and_depth(checks: Asked, counted: Counted) -> tuple[dict[str, Part], Depth | None]:
+async def _parts_and_depth(checks: Checks, counted: Counted) -> tuple[dict[str, Part], Depth | None]:
     parts = {part.name: part for part in await checks.parts()}
     if not parts["database"].is_up:
         return parts, None
