@@ -81,8 +81,8 @@ class Place:
         reader = Counted(source)
         with ExitStack() as stack:
             into = stack.enter_context(self.store.upload(f"{key}{self._ending}"))
-            ending = io.BufferedReader(stack.enter_context(encrypt(reader, self._key))) if self._key else reader
-            while block := ending.read(BLOCK):
+            content = io.BufferedReader(stack.enter_context(encrypt(reader, self._key))) if self._key else reader
+            while block := content.read(BLOCK):
                 into.write(block)
             into.finish()
         return reader.part()

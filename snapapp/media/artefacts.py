@@ -90,9 +90,9 @@ class Making:
         self.frames: list[Frame] = []
         self.artefacts: list[Artefact] = []
         self._output = output
-        self._film = output.film(CLIP)
-        self._signboard = CardPainter(wanted.overlay) if wanted.overlay else None
-        self._clip = ClipWriter(self._film, scaler.size, video.stream.average_rate, video.limits.threads)
+        self._clip_file = output.film(CLIP)
+        self._painter = CardPainter(wanted.overlay) if wanted.overlay else None
+        self._writer = ClipWriter(self._clip_file, scaler.size, video.stream.average_rate, video.limits.threads)
         self._seen: Shown | None = None
         self._last: _Still | None = None
         self._best: tuple[float, _Still, int] | None = None
@@ -100,7 +100,7 @@ class Making:
     def take(self, shown: Shown) -> None:
         self._seen = shown
         # the first frame always, because the video may begin after the clip's end
-        in_clip = shown.begins < self.schedule.clip_end or not self._clip.frame_count
+        in_clip = shown.begins < self.schedule.clip_end or not self._writer.frame_count
         due = self._due(shown.ends)
         if not in_clip and not due:
             return
@@ -108,9 +108,9 @@ class Making:
         still = self._still(shown, self.scaler.image(picture)) if due else None
         if in_clip:
             # the first frame began before the moment, or after it if the video begins later: in the clip it begins at 0
-            begins = shown.begins - self.schedule.start if self._clip.frame_count else 0
+            begins = shown.begins - self.schedule.start if self._writer.frame_count else 0
             ends = min(shown.ends, self.schedule.clip_end) - self.schedule.start
-            self._clip.add(picture, begins, ends if ends > begins else begins + _BRIEF)
+            self._writer.add(picture, begins, ends if ends > begins else begins + _BRIEF)
         for _ in range(due):
             self._frame(still)
 
@@ -122,22 +122,22 @@ class Making:
             still = self._still(self._seen, self.scaler.image(self.scaler.picture(self._seen.frame)))
             for _ in range(due):
                 self._frame(still)
-        self._clip.close()
-        self._film.seek(0)
-        self._note(CLIP, self._film.read())
+        self._writer.close()
+        self._clip_file.seek(0)
+        self._note(CLIP, self._clip_file.read())
         assert self._best
         best = self._best[2] - 1
         self.frames[best] = replace(self.frames[best], is_best=True)
 
     def close(self) -> None:
-        """Closes the film. Errors here are ignored, because an earlier error is the one to report."""
+        """Closes the clip. Errors here are ignored, because an earlier error is the one to report."""
         with suppress(OSError):
-            self._clip.abandon()
-        self._film.close()
+            self._writer.abandon()
+        self._clip_file.close()
 
-    def film(self) -> Clip:
+    def clip(self) -> Clip:
         width, height = self.scaler.size
-        return Clip(CLIP, self._clip.ends / SECOND, width, height, self._clip.frame_count)
+        return Clip(CLIP, self._writer.ends / SECOND, width, height, self._writer.frame_count)
 
     def poster(self) -> str:
         assert self._best
@@ -168,9 +168,9 @@ class Making:
         assert still
         index = len(self.frames) + 1
         name, clean = f"frame_{index:05}.{self.wanted.suffix}", None
-        if self._signboard:
+        if self._painter:
             clean = self._write(f"clean_{index:05}.{self.wanted.suffix}", still.encoded)
-            self._write(name, self._encode(self._signboard.on(still.image, index, still.begins)))
+            self._write(name, self._encode(self._painter.on(still.image, index, still.begins)))
         else:
             self._write(name, still.encoded)
         self.frames.append(Frame(index, still.begins / SECOND, name, clean, still.quality))

@@ -32,9 +32,9 @@ class ClipWriter:
     """Writes one clip, from its first frame to `close`."""
 
     def __init__(self, file: BinaryIO, size: tuple[int, int], rate: Fraction | None, threads: int) -> None:
-        self._film = _open_output(file)
+        self._container = _open_output(file)
         rate = rate if rate and 1 <= rate <= 240 else Fraction(25)
-        self._stream = self._film.add_stream("libx264", rate=rate, options=_OPTIONS | {"threads": str(threads)})
+        self._stream = self._container.add_stream("libx264", rate=rate, options=_OPTIONS | {"threads": str(threads)})
         self._stream.width, self._stream.height = size
         self._stream.pix_fmt = "yuv420p"
         self._stream.codec_context.time_base = Fraction(1, _TICKS)
@@ -66,7 +66,7 @@ class ClipWriter:
         if not self._closed:
             self._closed = True
             with writing():
-                self._film.close()
+                self._container.close()
 
     def _tell_colors(self, picture: VideoFrame) -> None:
         """Writes the colour space into the clip. Without it a player guesses by the size, wrongly if a large video
@@ -78,7 +78,7 @@ class ClipWriter:
     def _mux(self, picture: VideoFrame | None) -> None:
         with writing():
             for packet in self._stream.encode(picture):
-                self._film.mux(self._with_duration(packet))
+                self._container.mux(self._with_duration(packet))
 
     def _with_duration(self, packet: "Packet[Stream]") -> "Packet[Stream]":
         """Sets how long a frame lasts, which the encoder forgets; the length of the last frame would be lost."""

@@ -71,8 +71,8 @@ def still(source: BinaryIO, at: float) -> bytes:
     moment = of_second(at)
     with opened(source, Limits()) as video:
         frame = next(frames_from(video, moment, moment)).frame
-        place = scaler_for(video, frame, _STILL_WIDTH)
-        return pictures.jpeg(place.image(place.picture(frame)))
+        scaler = scaler_for(video, frame, _STILL_WIDTH)
+        return pictures.jpeg(scaler.image(scaler.picture(frame)))
 
 
 def scheduled(wanted: Wanted, start: int) -> Schedule:
@@ -119,7 +119,7 @@ def _result_of(video: Video, first: Shown, making: Making, missing: int) -> Extr
         resolved_start_seconds=making.schedule.start / SECOND,
         frames=frames,
         frame_count=len(frames),
-        snapshot_video=making.film(),
+        snapshot_video=making.clip(),
         width=width,
         height=height,
         poster=making.poster(),

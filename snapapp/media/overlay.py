@@ -29,9 +29,9 @@ class CardPainter:
         texts = (*self.overlay.cards, *self._about(index, time))
         if texts != self._texts:
             self._texts, self._cards = texts, _column(self.overlay, texts, image.size)
-        signed = image.copy()
-        signed.paste(self._cards, _corner(self.overlay, self._cards.size, image.size), self._cards)
-        return signed
+        copy = image.copy()
+        copy.paste(self._cards, _corner(self.overlay, self._cards.size, image.size), self._cards)
+        return copy
 
     def _about(self, index: int, time: int) -> list[str]:
         frame = [f"frame {index}"] if self.overlay.shows_frame else []

@@ -111,14 +111,14 @@ def _with_decoding_times(packets: "Iterator[Packet[VideoStream]]") -> "Iterator[
 def _encode(video: Video, target: BinaryIO, progress: Progress) -> Preview:
     video.pixels_left = video.limits.max_preview_pixels
     video.afford(video.stream.frames)
-    report, place, writer = _ProgressReport(video, progress), None, None
+    report, scaler, writer = _ProgressReport(video, progress), None, None
     try:
         for shown in all_frames(video):
             report.reached(shown.begins)
-            place = place or scaler_for(video, shown.frame, _MAX_WIDTH)
-            writer = writer or ClipWriter(target, place.size, video.stream.average_rate, video.limits.threads)
+            scaler = scaler or scaler_for(video, shown.frame, _MAX_WIDTH)
+            writer = writer or ClipWriter(target, scaler.size, video.stream.average_rate, video.limits.threads)
             begins = shown.begins if writer.frame_count else 0
-            writer.add(place.picture(shown.frame), begins, shown.ends)
+            writer.add(scaler.picture(shown.frame), begins, shown.ends)
         if writer:
             writer.close()
     finally:
