@@ -1,3 +1,3 @@
-"""The nouns of the product and their rules: videos, subjects, templates and snaps, the tenants that own them, public
-links (`sharing`), lists and searches (`search`) and calls to other services (`webhooks`). The domain knows neither HTTP
-nor the queue."""
+"""The nouns of the product and their rules; the domain knows neither HTTP nor the queue. Read `marking` first (the use
+cases of a snap), then what it uses: `transactions`, `snaps`, `videos`, `templates`, `sharing` (public links) and
+`webhooks` (calls to other services). `search` finds snaps, `tables` has all columns, `rules` what needs no database."""

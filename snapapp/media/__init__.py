@@ -1,7 +1,8 @@
 """Makes pictures and clips of videos, with PyAV and Pillow: functions over a seekable binary file, without network and
 database. A moment is counted in whole microseconds from the file's second 0; its frame is the one shown at that moment.
-Read `options` (what can be asked for), `container` (a file opened safely), `moments` (which frame), `extract` (the one
-pass that makes everything), then what it uses: `scaling` (size and upright), `clip`, `pictures`, `overlay`, `quality`.
+Read `options` (what can be asked for), `container` (a file opened safely), `moments` (which frame), `extract` and
+`artefacts` (the one pass that makes everything), then what these use: `scaling` (size and upright), `clip`, `pictures`,
+`overlay`, `quality`. `probe` describes a video, `preview` makes it playable.
 """
 
 from snapapp.media.artefacts import as_json
