@@ -27,7 +27,7 @@ def publish(db: Connection, job: Job, evidence: dict[str, Any]) -> None:
         webhooks.announce(enqueue, db, job.tenant, job.snap_id, Event.COMPLETED, job.request_id)
 
 
-def give_up(db: Connection, job: Job, failure: Failure) -> None:
+def fail_snap(db: Connection, job: Job, failure: Failure) -> None:
     assert job.snap_id is not None
     with scope(db, job.tenant) as as_tenant:
         is_news = snaps.fail(as_tenant, job.tenant, job.snap_id, failure.error)

@@ -27,7 +27,7 @@ _HEAVY, _LIGHT = "media", "light"  # two queues, so that a long clip never makes
     executor="process",
     timeout=timedelta(minutes=5),
     commit=later("snapapp.processing.ends:publish"),
-    failed=later("snapapp.processing.ends:give_up"),
+    failed=later("snapapp.processing.ends:fail_snap"),
 )
 def process_snap(job: Job) -> dict[str, Any]:
     """Makes the evidence of a snap: frames, a clip, and their descriptions."""

@@ -45,7 +45,7 @@ class Blocks:
         return block if len(block) == length and record[:_CHECKSUM] == _checksum(block) else None
 
     def put(self, index: int, block: bytes) -> None:
-        with _needing_room():
+        with _full_disk_as_no_room():
             _write(self._descriptor, _checksum(block) + block, index * _RECORD)
 
     @contextmanager
@@ -85,7 +85,7 @@ class Cache:
         self._folder = limits.folder
         self._bound = limits.cache_bytes
         if self._folder:
-            with _needing_room():
+            with _full_disk_as_no_room():
                 self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
 
     def has_begun(self, origin: SourceUrl) -> bool:
@@ -96,7 +96,7 @@ class Cache:
         """The blocks of this version. They are not shared if there is no cache, or if the server sends nothing to tell
         versions apart."""
         self.make_room()
-        with _needing_room():
+        with _full_disk_as_no_room():
             if self._bound == 0 or self._folder is None or not version.is_known:
                 return _open_nameless(self._folder)
             return _open_entry(self._folder / f"{_digest(origin.url)}-{_digest(repr(version))}{_SUFFIX}")
@@ -128,7 +128,7 @@ def _open_nameless(folder: Path | None) -> Blocks:
 
 
 @contextmanager
-def _needing_room() -> Iterator[None]:
+def _full_disk_as_no_room() -> Iterator[None]:
     try:
         yield
     except OSError as error:

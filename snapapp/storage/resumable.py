@@ -17,12 +17,11 @@ from uuid import UUID
 
 from snapapp.storage import keys
 from snapapp.storage.errors import NotStored, UploadExpired, UploadInUse, UploadTooLarge
-from snapapp.storage.room import MB, Room, full_disk_as_no_room
+from snapapp.storage.room import CHECK_EVERY, Room, full_disk_as_no_room
 from snapapp.storage.uploads import Received
 
 LASTS = timedelta(days=1)  # an upload expires so long after its last byte
 _BYTES, _ABOUT = "bytes", "about"  # the files in an upload's folder
-_LOOK_EVERY = 16 * MB  # bytes between two checks of the disk's free space
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +120,7 @@ class Held:
         self._place = place
         self._room = room
         self._publish = publish
-        self._looks_at = self._most = 0
+        self._next_check = self._most = 0
         self._file: int | None = None
         try:
             self._lock = os.open(place, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
@@ -146,9 +145,9 @@ class Held:
         size = os.fstat(self._file).st_size
         if size + len(data) > self._most:
             raise UploadTooLarge(self._most)
-        if size >= self._looks_at:
+        if size >= self._next_check:
             self._room.require()
-            self._looks_at = size + _LOOK_EVERY
+            self._next_check = size + CHECK_EVERY
         left = memoryview(data)
         with full_disk_as_no_room():
             while left:

@@ -13,6 +13,7 @@ from snapapp.storage.errors import NoRoom
 
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 MB = 2**20
+CHECK_EVERY = 16 * MB  # bytes of an upload between two checks of the free space
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,9 +14,7 @@ from pathlib import Path
 from typing import Self
 
 from snapapp.storage.errors import UploadTooLarge
-from snapapp.storage.room import MB, Room, full_disk_as_no_room
-
-_LOOK_EVERY = 16 * MB  # bytes between two checks of the disk's free space
+from snapapp.storage.room import CHECK_EVERY, Room, full_disk_as_no_room
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +51,7 @@ class Upload:
         self._publish = publish
         self._max = max_bytes
         self._digest = hashlib.sha256()
-        self._looks_at = _LOOK_EVERY
+        self._next_check = CHECK_EVERY
         self._path = folder / uuid.uuid4().hex
         with full_disk_as_no_room():
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -68,8 +66,8 @@ class Upload:
             with full_disk_as_no_room():
                 self._file.write(data)
             self.size += len(data)
-            if self._room and self.size >= self._looks_at:
-                self._looks_at = self.size + _LOOK_EVERY
+            if self._room and self.size >= self._next_check:
+                self._next_check = self.size + CHECK_EVERY
                 self._room.require()
         except BaseException:
             self.abort()  # otherwise later writes would leave a gap in the file
