@@ -2,7 +2,7 @@
 // connections, and sessions that hold vacuum back.
 
 import { make } from "/static/parts/page.js";
-import { ask, bytes, each, number, panel, span, table, tile } from "/static/ops/parts.js";
+import { ask, bytes, loadPanels, number, panel, span, table, tile } from "/static/ops/parts.js";
 
 const EVERY = 5000; // ms between two looks
 const NEARLY = 0.85; // share of the connections from which on the number is highlighted
@@ -73,7 +73,7 @@ export function boxView() {
     title: "Box",
     every: EVERY,
     element: make("div", {}, make("h1", { textContent: "Box" }), host, own, postgres, sweeping, make("div", { className: "two even" }, connected, held)),
-    refresh: () => each([[host, showMachine], [postgres, showServer]]),
+    refresh: () => loadPanels([[host, showMachine], [postgres, showServer]]),
   };
 }
 

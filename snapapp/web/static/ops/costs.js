@@ -1,7 +1,7 @@
 // The view of costs: waiting time, duration, processor time and memory of attempts, by kind.
 
 import { make } from "/static/parts/page.js";
-import { ask, each, endedWithin, link, moment, number, now, panel, query, span, table } from "/static/ops/parts.js";
+import { ask, endedWithin, link, loadPanels, moment, now, number, panel, query, span, table } from "/static/ops/parts.js";
 
 const EVERY = 10_000; // ms between two looks
 
@@ -19,7 +19,7 @@ export function costsView() {
     title: "Costs",
     every: EVERY,
     element: make("div", {}, make("h1", { textContent: "Costs by kind" }), costs),
-    refresh: () => each([[costs, async () => kinds.fill((await ask("/internal/costs")).items.map(kindRow))]]),
+    refresh: () => loadPanels([[costs, async () => kinds.fill((await ask("/internal/costs")).items.map(kindRow))]]),
   };
 }
 

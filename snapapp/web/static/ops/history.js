@@ -1,7 +1,7 @@
 // The view of history: outcomes and durations of attempts over an hour, a day or a week, of one kind or all.
 
 import { make, put } from "/static/parts/page.js";
-import { ask, each, endedSince, endedWithin, link, literal, number, panel, query, span, sum, table } from "/static/ops/parts.js";
+import { ask, endedSince, endedWithin, link, literal, loadPanels, number, panel, query, span, sum, table } from "/static/ops/parts.js";
 import { clock, plot, plotBars, plotLines } from "/static/ops/plots.js";
 
 const EVERY = 10_000; // ms between two looks
@@ -76,7 +76,7 @@ export function historyView({ query: asked, go }) {
       make("div", { className: "title" }, make("h1", { textContent: "History" }), spans),
       which, ended.element, make("div", { className: "two even" }, waits.element, runs.element), asTable, byKind,
     ),
-    refresh: () => each([[ended.element, showPoints], [byKind, showKinds]]),
+    refresh: () => loadPanels([[ended.element, showPoints], [byKind, showKinds]]),
   };
 }
 

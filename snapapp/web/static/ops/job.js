@@ -3,8 +3,8 @@
 import { code } from "/static/parts/code.js";
 import { make, put } from "/static/parts/page.js";
 import {
-  FINAL, ask, badge, change, deed, each, folded, jobLink, link, linked, moment, now, number, panel, query, renew,
-  renewAroundFolds, span, sure, table,
+  FINAL, ask, badge, change, changeButton, folded, jobLink, link, linked, loadPanels, moment, now, number, panel, query,
+  renew, renewAroundFolds, span, sure, table,
 } from "/static/ops/parts.js";
 import { graphOf } from "/static/ops/graph.js";
 import { deedRow } from "/static/ops/audit.js";
@@ -84,7 +84,7 @@ export function jobView({ parts: [id], again, go }) {
     every: EVERY,
     stream: `?id=${id}`,
     element: make("div", {}, make("div", { className: "title" }, title, state, actions), gone, body),
-    refresh: () => each([[timeline, showJob], [family, showFamily], [audit, showAudit]]),
+    refresh: () => loadPanels([[timeline, showJob], [family, showFamily], [audit, showAudit]]),
   };
 }
 
@@ -92,7 +92,7 @@ export function jobView({ parts: [id], again, go }) {
 
 function fillActions(actions, job, again, go) {
   const act = (verb, text, options = {}) =>
-    deed(`${verb} …`, () =>
+    changeButton(`${verb} …`, () =>
       sure({
         title: `${verb} ${options.path ? "of " : ""}job ${job.id}`, text, yes: options.path ? verb : `${verb} the job`,
         act: (reason) => change(`/internal/jobs/${job.id}/${(options.path ?? verb).toLowerCase()}`, options.reason ? { reason } : undefined),

@@ -2,7 +2,7 @@
 
 import { make } from "/static/parts/page.js";
 import {
-  FINAL, STATES, ask, badge, button, deed, jobLink, learnTime, link, literal, now, number, panel, query, renew, span, table,
+  FINAL, STATES, ask, badge, button, changeButton, jobLink, learnTime, link, literal, now, number, panel, query, renew, span, table,
 } from "/static/ops/parts.js";
 import { many } from "/static/ops/many.js";
 
@@ -104,8 +104,8 @@ function bulk({ status, ...wanted }, again) {
   const filter = isNarrow ? given : { all: true };
   const words = isNarrow ? Object.entries(given).map(([name, value]) => `${name}: ${value}`).join(" · ") : "All that failed, of every kind and queue.";
   return [
-    deed("Retry them …", () => many("retry", filter, words, again)),
-    deed("Discard them …", () => many("discard", filter, words, again)),
+    changeButton("Retry them …", () => many("retry", filter, words, again)),
+    changeButton("Discard them …", () => many("discard", filter, words, again)),
   ];
 }
 

@@ -31,7 +31,7 @@ export function many(action, filter, words, done) {
 
 async function count(action, filter) {
   const [verb] = WORDS[action];
-  ask("Counting …", "", "Leave it", () => at("many").close());
+  offer("Counting …", "", "Leave it", () => at("many").close());
   at("many-bar").removeAttribute("value");
   let matching = 0;
   const all = await walk({ action, filter, preview: true }, (step) => {
@@ -41,7 +41,7 @@ async function count(action, filter) {
   if (!all) return;
   at("many-bar").hidden = true;
   if (matching === 0) return end("None of them is left.");
-  ask(
+  offer(
     `${jobsOf(matching)} will be ${WORDS[action][1]}. What fails from now on is left alone.`,
     `${verb} ${jobsOf(matching)}`,
     "Leave it",
@@ -60,7 +60,7 @@ async function carryOut(action, filter, matching, upTo) {
   let done = 0;
   let refused = 0;
   const say = () => `${number(done)} of ${number(matching)} ${past}${refused ? `, ${number(refused)} refused` : ""}`;
-  ask(say(), "", "Stop", () => running?.abort());
+  offer(say(), "", "Stop", () => running?.abort());
   const last = await walk({ action, filter, preview: false, upTo }, (step) => {
     done += step.done;
     refused += step.refused;
@@ -101,7 +101,7 @@ async function walk(wanted, onStep) {
   return null;
 }
 
-function ask(said, yes, no, onNo) {
+function offer(said, yes, no, onNo) {
   put(at("many-said"), said);
   at("many-yes").hidden = yes === "";
   put(at("many-yes"), yes);
@@ -110,7 +110,7 @@ function ask(said, yes, no, onNo) {
 }
 
 function end(said) {
-  ask(said, "", "Close", () => at("many").close());
+  offer(said, "", "Close", () => at("many").close());
   at("many-no").focus();
 }
 

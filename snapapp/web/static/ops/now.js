@@ -3,8 +3,8 @@
 import { code } from "/static/parts/code.js";
 import { make, put } from "/static/parts/page.js";
 import {
-  COUNTED, NOT_YET, ask, button, bytes, change, counted, deed, each, endedSince, endedWithin, link, linked, literal, moment, number, panel, query, renew,
-  renewAroundFolds, saidOf, span, speak, sum, sure, table, tile,
+  COUNTED, NOT_YET, ask, button, bytes, change, changeButton, counted, endedSince, endedWithin, link, linked, literal,
+  loadPanels, moment, number, panel, query, renew, renewAroundFolds, saidOf, span, speak, sum, sure, table, tile,
 } from "/static/ops/parts.js";
 import { DEPTH_SQL, QUEUE_COLUMNS, lastHour, pathOf, queueRow } from "/static/ops/queues.js";
 import { pathOf as pathOfSchedule } from "/static/ops/schedules.js";
@@ -130,7 +130,7 @@ export function nowView({ again, go }) {
     ),
     async refresh() {
       void showHealth(health, seen);
-      await each([[depth, depthAndTiles], [pace.element, showPace], [failures, showFailures], [times.element, times.show], [doctor, () => look()]]);
+      await loadPanels([[depth, depthAndTiles], [pace.element, showPace], [failures, showFailures], [times.element, times.show], [doctor, () => look()]]);
     },
   };
 }
@@ -155,8 +155,8 @@ function groupRow(its, again) {
     moment(its.lastAt),
     make(
       "span", { className: "buttons" },
-      deed("Retry …", () => many("retry", filter, words, again)),
-      deed("Discard …", () => many("discard", filter, words, again)),
+      changeButton("Retry …", () => many("retry", filter, words, again)),
+      changeButton("Discard …", () => many("discard", filter, words, again)),
     ),
   ];
 }
@@ -222,7 +222,7 @@ function waysFrom({ id, saw, numbers: its }) {
 /** Buttons for the safe repairs of a finding. Each asks first, and is recorded in the audit. */
 function fixesOf(its, fixed) {
   const { queue, schedule } = its.numbers;
-  const fix = (words, title, path, body) => deed(words, () => sure({
+  const fix = (words, title, path, body) => changeButton(words, () => sure({
     title, text: its.saw, yes: title, act: () => change(path, body, { within: 600_000 }), done: (answer) => {
       if (answer.items?.length) speak(answer.items.map((each) => each.said).join(" "));
       fixed();

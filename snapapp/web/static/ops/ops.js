@@ -132,7 +132,7 @@ async function lookOnce(its, signal) {
     await its.refresh(signal);
     if (signal.aborted) return;
     seenAt = new Date();
-    openDoor();
+    showView();
     at("away").hidden = true;
     say("live", its.isListening ? "live" : `asking every ${its.every / 1000} s`);
   } catch (error) {
@@ -143,7 +143,7 @@ async function lookOnce(its, signal) {
 function explain(error, token) {
   if (error.status === 401 && tab.get("token") !== token) return; // another was typed meanwhile, and is tried next
   if (error.status === 401) return askForToken();
-  if (error.status === 403) return explainDoor(error);
+  if (error.status === 403) return explainForbidden(error);
   if (error.status === 404 && !error.isOurs) return explainProxy();
   const isAway = !(error instanceof Refused) || error.status >= 500;
   if (!isAway) return tell(error.message);
@@ -234,7 +234,7 @@ function askForToken() {
   at("token-value").focus();
 }
 
-function explainDoor({ message }) {
+function explainForbidden({ message }) {
   const port = location.port ? `:${location.port}` : "";
   say("waiting", "not allowed in");
   at("view").hidden = true;
@@ -255,7 +255,7 @@ function explainProxy() {
   tell("The queue is shown on the server itself, and whoever runs it has closed it at this address.");
 }
 
-function openDoor() {
+function showView() {
   at("token").hidden = true;
   at("notice").hidden = true;
   at("view").hidden = false;

@@ -57,7 +57,7 @@ const minute = (at) => new Date(Math.floor(at / 60_000) * 60_000).toISOString().
 export const NOT_YET = Symbol("it was not asked this time");
 
 /** Runs all tasks, each for its own panel: one failure does not hide the other panels. Throws if all fail. */
-export async function each(panels) {
+export async function loadPanels(panels) {
   const ends = await Promise.allSettled(panels.map(([, load]) => load()));
   const asked = panels.map(([panel], place) => ({ panel, ...ends[place] })).filter((end) => end.value !== NOT_YET);
   for (const { panel, reason } of asked) {
@@ -252,7 +252,7 @@ export function button(text, onClick, properties = {}) {
 }
 
 /** A button that changes something; it is hidden from clients who may only read. */
-export function deed(text, onClick, { className = "", ...properties } = {}) {
+export function changeButton(text, onClick, { className = "", ...properties } = {}) {
   return button(text, onClick, { ...properties, className: `${className} changes`.trim() });
 }
 
@@ -309,7 +309,7 @@ export function sure({ title, text, yes, danger = false, reason = false, act, do
 /** The button that pauses or resumes a queue or a schedule. `pause` and `resume` say what that means. */
 export function pauseSwitch({ pausedAt }, { name, noun, path, pause, resume, again }) {
   const verb = pausedAt ? "Resume" : "Pause";
-  return deed(pausedAt ? "Resume" : "Pause …", () => sure({
+  return changeButton(pausedAt ? "Resume" : "Pause …", () => sure({
     title: `${verb} ${name}`, text: pausedAt ? resume : pause, yes: `${verb} ${noun}`, reason: !pausedAt,
     act: (reason) => change(`${path}/${verb.toLowerCase()}`, pausedAt ? undefined : { reason }), done: again,
   }));

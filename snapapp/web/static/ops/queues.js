@@ -2,7 +2,7 @@
 
 import { make } from "/static/parts/page.js";
 import {
-  ask, counted, each, endedSince, link, number, panel, pauseSwitch, paused, query, span, sum, table,
+  ask, counted, endedSince, link, loadPanels, number, panel, pauseSwitch, paused, query, span, sum, table,
 } from "/static/ops/parts.js";
 
 const HOUR = 3_600_000; // ms
@@ -55,7 +55,7 @@ export function queuesView({ again }) {
     title: "Queues",
     every: EVERY,
     element: make("div", {}, make("h1", { textContent: "Queues and limits" }), depth, pace.element, rules),
-    refresh: () => each([[depth, showQueues], [pace.element, pace.show], [rules, showLimits]]),
+    refresh: () => loadPanels([[depth, showQueues], [pace.element, pace.show], [rules, showLimits]]),
   };
 }
 

@@ -2,7 +2,7 @@
 
 import { make } from "/static/parts/page.js";
 import {
-  ask, badge, change, deed, each, jobLink, learnTime, link, literal, moment, number, panel, pauseSwitch, paused, renew, sure, table,
+  ask, badge, change, changeButton, jobLink, learnTime, link, literal, loadPanels, moment, number, panel, pauseSwitch, paused, renew, sure, table,
 } from "/static/ops/parts.js";
 
 const EVERY = 5000; // ms between two looks
@@ -78,7 +78,7 @@ export function scheduleView({ parts: [name], again, go }) {
     every: EVERY,
     element: make("div", {}, make("div", { className: "title" }, make("h1", { textContent: name }), actions), what,
       make("div", { className: "two" }, slots, next)),
-    refresh: () => each([[slots, showSchedule], [next, showComing]]),
+    refresh: () => loadPanels([[slots, showSchedule], [next, showComing]]),
   };
 }
 
@@ -108,7 +108,7 @@ const workersOf = (its) => (its.workers ? link("/ops/workers", number(its.worker
 
 function actionsOf(its, again, go) {
   const path = pathOf(its.name);
-  const run = deed("Run now …", () => sure({
+  const run = changeButton("Run now …", () => sure({
     title: `Run ${its.name} now`, text: "Its job is enqueued besides its slots, even while it is paused.", yes: "Run it now",
     act: () => change(`${path}/run`), done: ({ jobId }) => go(`/ops/jobs/${jobId}`),
   }));

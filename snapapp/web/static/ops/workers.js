@@ -1,7 +1,7 @@
 // The view of workers and pools: what each works on, its memory, and how former workers ended.
 
 import { make } from "/static/parts/page.js";
-import { ask, badge, each, jobLink, link, moment, number, panel, query, span, table } from "/static/ops/parts.js";
+import { ask, badge, jobLink, link, loadPanels, moment, number, panel, query, span, table } from "/static/ops/parts.js";
 
 const EVERY = 3000; // ms between two looks
 const SHOWN = 8; // jobs of a worker that are shown
@@ -27,7 +27,7 @@ export function workersView() {
     title: "Workers",
     every: EVERY,
     element: make("div", {}, make("h1", { className: "unseen", textContent: "Workers" }), here, fleet, scaled, gone),
-    refresh: () => each([
+    refresh: () => loadPanels([
       [here, fill(workers, "/internal/workers", workerRow)],
       [fleet, fill(pools, "/internal/fleet", poolRow)],
       [scaled, fill(decisions, "/internal/fleet/decisions?limit=20", decisionRow)],
