@@ -197,7 +197,7 @@ function line(moment, field) {
   input.setAttribute("aria-describedby", `${id}-said`);
   const said = make("span", { id: `${id}-said`, className: "wrong" });
   input.addEventListener("input", () => {
-    if (field.isName) doubt(moment, input.value);
+    if (field.isName) noteDoubt(moment, input.value);
     keepTyped();
     judge(input);
     hear(moment);
@@ -207,12 +207,12 @@ function line(moment, field) {
 }
 
 /** Notes whether a name was typed while the player showed another moment: it may be that moment's name. */
-function doubt(moment, name) {
-  if (!stands(moment)) moment.isDoubtful = true;
+function noteDoubt(moment, name) {
+  if (!isOnScreen(moment)) moment.isDoubtful = true;
   else if (name.length < 2) moment.isDoubtful = false; // the name was begun again at the right moment
 }
 
-const stands = (moment) => player.video?.videoId === moment.video?.videoId && player.isAt(moment.seconds);
+const isOnScreen = (moment) => player.video?.videoId === moment.video?.videoId && player.isAt(moment.seconds);
 
 const inputs = () => [...at("fields").querySelectorAll("input")];
 
@@ -314,7 +314,7 @@ async function save() {
   const wrong = inputs().find((each) => each.getAttribute("aria-invalid"));
   if (wrong) return wrong.focus();
   if (!(await operatorOrAsk()) || target !== moment) return;
-  const { name, body } = said(moment);
+  const { name, body } = requestOf(moment);
   if (!name && !body.attributes.length) return put(at("describe-said"), t("Nothing is typed yet."));
   if (!(await isSure(moment, name))) return;
   at("save").disabled = true;
@@ -336,7 +336,7 @@ async function save() {
   }
 }
 
-function said(moment) {
+function requestOf(moment) {
   const attributes = inputs()
     .filter((each) => each.dataset.key !== "id" && each.value.trim())
     .map(({ dataset: { key, type }, value }) =>
@@ -351,7 +351,7 @@ function said(moment) {
 /** If the player has moved on since, asks whether the name belongs to the moment's picture. If not, the name is
  *  dropped. */
 async function isSure(moment, name) {
-  if (stands(moment) && !moment.isDoubtful) return true;
+  if (isOnScreen(moment) && !moment.isDoubtful) return true;
   put(at("sure-title"), t("Is this {name}?", { name: name || t("what you typed") }));
   put(at("sure-words"), t("It was typed while the player showed another moment. It will stand at {at}, which looked like this.", { at: clock(moment.seconds) }));
   at("sure-picture").replaceChildren(copied(pictureOf(moment)));

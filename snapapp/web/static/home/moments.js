@@ -95,7 +95,7 @@ const isOf = ({ wanted }, { snap }) => snap?.nickname === wanted.nickname && sna
 
 /** The entries that have a card. The snap of a mark whose answer has not come yet, which events or a list may tell of
  *  earlier, has none: the mark's card stands for both. `others` are equal snaps from before the mark. */
-function seen() {
+function withCards() {
   const open = entries.filter(({ marked, snap }) => marked && !snap);
   return entries.filter((entry) => entry.marked || !open.some(({ marked, others }) => isOf(marked, entry) && !others.includes(entry)));
 }
@@ -107,8 +107,7 @@ function learn(snap, asked = ++turn) {
   if (known?.learned > asked) return;
   const before = known && snapOf(known);
   if (known) {
-    const was = before.status !== "PENDING" && snap.status === "PENDING" && !known.isRetried;
-    if (was) return; // an old answer that came after a newer one
+    if (before.status !== "PENDING" && snap.status === "PENDING" && !known.isRetried) return; // an answer from before
     known.snap = { ...snap, job: snap.job ?? before.job };
     known.learned = asked;
     learnPicture(snap);
@@ -231,7 +230,7 @@ function paint() {
 }
 
 function draw() {
-  const visible = seen();
+  const visible = withCards();
   arrange(at("moments"), visible.map((entry) => (entry.card ??= card(entry)).item), at("mark"));
   for (const entry of visible) fill(entry);
   at("no-moments").hidden = visible.length > 0 || !shown;

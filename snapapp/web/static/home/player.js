@@ -67,7 +67,7 @@ export const player = {
   },
   /** Clears the interval, which is for one mark only. */
   forgetInterval() {
-    mean({ from: null, to: null });
+    changeInterval({ from: null, to: null });
   },
   show,
   goTo,
@@ -145,14 +145,14 @@ film.addEventListener("error", () => {
 });
 
 /** Finds out whether the browser cannot play the video, or whether it does not come: then it is waited for. */
-async function explainError(path, isOfLine) {
+async function explainError(path, isNetworkError) {
   const mine = turn;
   film.hidden = true;
   let hasWaited = false;
   for (let wait = LOOK_EVERY; ; wait = Math.min(2 * wait, AGAIN_AT_LATEST)) {
     const flaw = await send(path, { headers: { Range: "bytes=0-0" } }).then(() => null, (error) => error);
     if (mine !== turn) return;
-    if (!flaw && (hasWaited || !isOfLine)) return hasWaited ? play(path, position) : offerCopy();
+    if (!flaw && (hasWaited || !isNetworkError)) return hasWaited ? play(path, position) : offerCopy();
     say(t("The video does not come: {reason}. It is tried again.", { reason: told(flaw?.message ?? "Failed to fetch") }));
     await pause(wait);
     if (mine !== turn) return;
@@ -224,14 +224,14 @@ still.addEventListener("error", () => video && isStill && say(t("This picture ca
 still.addEventListener("load", () => say(""));
 
 /** Handles a drawn frame. After a jump the browser may report the old frame once more; it is recognized by its time. */
-function seen(_, { mediaTime }) {
+function noteFrame(_, { mediaTime }) {
   const past = film.currentTime - mediaTime;
   if (!film.paused || (past > -0.002 && past < 1.01 / player.rate)) exact = mediaTime;
   tell();
-  film.requestVideoFrameCallback(seen);
+  film.requestVideoFrameCallback(noteFrame);
 }
 
-if ("requestVideoFrameCallback" in film) film.requestVideoFrameCallback(seen);
+if ("requestVideoFrameCallback" in film) film.requestVideoFrameCallback(noteFrame);
 for (const name of ["timeupdate", "seeked", "loadedmetadata", "play", "pause", "ratechange", "durationchange"]) {
   film.addEventListener(name, tell);
 }
@@ -293,18 +293,18 @@ setInterval(() => {
 
 // --- an interval ------------------------------------------------------------------------------------------------
 
-function mean(wanted) {
+function changeInterval(wanted) {
   interval = wanted;
   tell();
 }
 
 function setIn() {
-  if (usable) mean({ from: player.moment, to: interval.to > player.moment ? interval.to : null });
+  if (usable) changeInterval({ from: player.moment, to: interval.to > player.moment ? interval.to : null });
 }
 
 function setOut() {
   if (usable && interval.from !== null && player.moment > interval.from) {
-    mean({ from: interval.from, to: Math.min(player.moment, interval.from + LONGEST) });
+    changeInterval({ from: interval.from, to: Math.min(player.moment, interval.from + LONGEST) });
   }
 }
 

@@ -28,7 +28,7 @@ export function submit(marked) {
   marked.sent = (async () => {
     try {
       if (waiting.isOthersTurn()) throw new Error("somebody else is signed in");
-      const answer = (isKeyOld(marked) && (await filed(marked.wanted))) || (await file(marked));
+      const answer = (isKeyOld(marked) && (await findFiled(marked.wanted))) || (await post(marked));
       await learn(marked, answer);
       waiting.forget(marked.key);
     } catch (error) {
@@ -48,14 +48,14 @@ async function learn(marked, answer) {
 
 /** Learns of the snap of a mark that another window has sent; false if it was dropped there. */
 export async function isFiled(marked) {
-  const answer = await filed(marked.wanted);
+  const answer = await findFiled(marked.wanted);
   if (answer) await learn(marked, answer);
   return answer !== null;
 }
 
 const isKeyOld = ({ keptAt }) => Date.now() - keptAt >= KEY_HOLDS;
 
-const file = ({ key, wanted }) =>
+const post = ({ key, wanted }) =>
   send("/v2/snaps", {
     method: "POST",
     body: JSON.stringify(wanted),
@@ -64,7 +64,7 @@ const file = ({ key, wanted }) =>
   });
 
 /** The snap of a mark, searched among the snaps of its video; null if there is none. */
-async function filed({ videoId, nickname, startSeconds }) {
+async function findFiled({ videoId, nickname, startSeconds }) {
   for (let offset = 0, hasMore = true; hasMore; ) {
     const { items, page } = await ask(`/v2/videos/${videoId}/snaps?sortBy=createdAt&sortDir=desc&limit=50&offset=${offset}`);
     const found = items.find((each) => each.nickname === nickname && each.startSeconds === startSeconds);

@@ -53,9 +53,9 @@ export async function end(place) {
 /** The file is gone, or has changed since it was chosen: no further byte can be read. */
 export class Unreadable extends Error {}
 
-/** Sends a file; returns its video. `far(bytes)` is called with the progress, `broke(seconds)` with the time
+/** Sends a file; returns its video. `progress(bytes)` is called with what was sent so far, `broke(seconds)` with the time
  *  until the next try. An upload that `signal` stops can be resumed later. */
-export async function send(file, { far, broke, signal }) {
+export async function send(file, { progress, broke, signal }) {
   let failures = 0;
   let farthest = 0;
   for (;;) {
@@ -64,8 +64,8 @@ export async function send(file, { far, broke, signal }) {
       let { offset, videoId } = place ? await stateOf(place) : { offset: 0 };
       const to = place ?? (await begin(file, signal));
       while (!videoId) {
-        far(offset);
-        offset = await part(file, to, offset, far, signal);
+        progress(offset);
+        offset = await part(file, to, offset, progress, signal);
         if (offset > farthest) [farthest, failures] = [offset, 0];
         if (offset === file.size) ({ offset, videoId } = await stateOf(to));
       }
@@ -99,15 +99,15 @@ async function begin(file, signal) {
   return place;
 }
 
-async function part(file, place, offset, far, signal) {
+async function part(file, place, offset, progress, signal) {
   const said = { "Upload-Offset": offset, "Content-Type": "application/offset+octet-stream" };
   const body = file.slice(offset, offset + PART);
-  const { headers } = await request("PATCH", place, said, body, (loaded) => far(offset + loaded), signal);
+  const { headers } = await request("PATCH", place, said, body, (loaded) => progress(offset + loaded), signal);
   return Number(headers("Upload-Offset"));
 }
 
 /** Sends a request with XMLHttpRequest, because fetch does not report the progress of an upload. */
-function request(method, path, headers, body, far, signal) {
+function request(method, path, headers, body, progress, signal) {
   const sent = new XMLHttpRequest();
   let watch;
   const heard = () => {
@@ -116,7 +116,7 @@ function request(method, path, headers, body, far, signal) {
   };
   sent.open(method, path);
   for (const [name, value] of Object.entries({ ...SPOKEN, ...headers })) sent.setRequestHeader(name, value);
-  sent.upload.addEventListener("progress", ({ loaded }) => (heard(), far(loaded)));
+  sent.upload.addEventListener("progress", ({ loaded }) => (heard(), progress(loaded)));
   const stop = () => sent.abort();
   signal.addEventListener("abort", stop, { once: true });
   return new Promise((done, refuse) => {

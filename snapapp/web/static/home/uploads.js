@@ -34,7 +34,7 @@ export async function begin(listener) {
 function showLeft(place, name, bytes, offset) {
   const line = shown(name, bytes);
   line.left = place;
-  far(line, offset);
+  showProgress(line, offset);
   put(line.said, t("{n} % are here. Choose the file again, and the rest follows.", { n: percent(offset, bytes) }));
   act(line, [t("Choose"), () => at("upload-file").click()], [t("Forget it"), () => (tus.end(place), remove(line))]);
 }
@@ -76,7 +76,7 @@ function remove(line) {
   arrange(at("uploads"), lines.map(({ item }) => item), at("upload-file"));
 }
 
-function far(line, bytes) {
+function showProgress(line, bytes) {
   line.bar.value = bytes;
   put(line.said, t("{done} of {all}", { done: size(bytes), all: size(line.bytes) }));
 }
@@ -156,7 +156,7 @@ async function sendOne(line) {
   line.stop = new AbortController();
   act(line, [t("Pause"), () => halt(line)], [t("Cancel"), () => cancel(line)]);
   const hear = {
-    far: (bytes) => far(line, bytes),
+    progress: (bytes) => showProgress(line, bytes),
     broke: (seconds) => put(line.said, t("The line broke. It goes on in {n} s.", { n: seconds })),
     signal: line.stop.signal,
   };
