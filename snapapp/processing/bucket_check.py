@@ -1,13 +1,12 @@
 """The doctor's check of the bucket in which the files are kept."""
 
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future
 from datetime import timedelta
-from threading import Thread
 
 from snapapp import storage
 from snapapp.domain import kinds
 from snapapp.jobs.doctor.finding import ExaminedDatabase, Finding, Severity
+from snapapp.jobs.os.threads import in_a_thread
 from snapapp.processing.media_work import WAITS_FOR_STORAGE
 from snapapp.settings.table import Settings
 from snapapp.storage import Storage, StorageAway, keys
@@ -59,8 +58,8 @@ def waited_for(examined: ExaminedDatabase) -> Finding | None:
 
 def finding(bucket: Storage, patience: timedelta = _PATIENCE) -> Finding:
     """What the bucket says when it is asked for a list."""
-    answer: Future[None] = Future()
-    Thread(target=_ask, args=(bucket, answer), name="bucket check", daemon=True).start()
+    # empty; the refusal of a list says why, that of an object does not
+    answer = in_a_thread("bucket check", lambda: list(bucket.listed(f"{keys.OWNER}/")))
     try:
         answer.result(patience.total_seconds())
     except StorageAway as error:
@@ -68,14 +67,6 @@ def finding(bucket: Storage, patience: timedelta = _PATIENCE) -> Finding:
     except TimeoutError:
         return _away(f"it gives no answer within {patience.total_seconds():g} s")
     return Finding(id="BUCKET", saw="The bucket of SNAPAPP_S3_BUCKET answers.")
-
-
-def _ask(bucket: Storage, answer: Future[None]) -> None:
-    try:
-        list(bucket.listed(f"{keys.OWNER}/"))  # empty; the refusal of a list says why, that of an object does not
-        answer.set_result(None)
-    except BaseException as error:  # noqa: BLE001 - it is the check's
-        answer.set_exception(error)
 
 
 def _away(reason: str) -> Finding:

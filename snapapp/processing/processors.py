@@ -5,9 +5,6 @@ Every worker and every child imports this module. So the modules that do the wor
 needs them (PyAV, Pillow, SQLAlchemy and the domain take 60 MB)."""
 
 import asyncio
-import threading
-from concurrent.futures import Future
-from contextvars import copy_context
 from datetime import timedelta
 from typing import Any
 
@@ -15,6 +12,7 @@ from tenacity import wait_exponential, wait_fixed, wait_random_exponential
 
 from snapapp.domain import kinds
 from snapapp.jobs import Job, processor, scheduled
+from snapapp.jobs.os.threads import in_a_thread
 from snapapp.jobs.registry import later
 from snapapp.processing import child_settings, scratch
 
@@ -108,18 +106,7 @@ _send = later("snapapp.processing.webhook_delivery:send")
 async def call_webhook(job: Job) -> Any:
     """Each on a thread of its own, because a receiver that accepts and says nothing would keep all other jobs waiting.
     Nobody waits for the thread of a job that was stopped; a process that ends does not either."""
-    answer: Future[Any] = Future()
-    answer.set_running_or_notify_cancel()
-    call = threading.Thread(target=copy_context().run, args=(_answer, answer, job), name="webhook", daemon=True)
-    call.start()
-    return await asyncio.wrap_future(answer)
-
-
-def _answer(answer: Future[Any], job: Job) -> None:
-    try:
-        answer.set_result(_send(job))
-    except BaseException as error:  # noqa: BLE001 - it is the job's
-        answer.set_exception(error)
+    return await asyncio.wrap_future(in_a_thread("webhook", _send, job))
 
 
 processor(

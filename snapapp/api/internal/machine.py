@@ -7,12 +7,13 @@ import tempfile
 from collections.abc import Iterator
 from concurrent.futures import Future, wait
 from pathlib import Path
-from threading import Lock, Thread
+from threading import Lock
 
 from pydantic import Field
 
 from snapapp.api.http.schema import Shown
 from snapapp.jobs.os import memory, processes
+from snapapp.jobs.os.threads import in_a_thread
 from snapapp.settings.table import Settings
 from snapapp.storage import room_of
 
@@ -112,18 +113,14 @@ def _disks(settings: Settings) -> Iterator[DiskLine]:
 def _ask(folder: Path) -> Future[_Usage]:
     with _lock:
         if folder not in _answers or _answers[folder].done():
-            answer = _answers[folder] = Future()
-            Thread(target=_look_at, args=(folder, answer), name=f"disk of {folder}", daemon=True).start()
+            _answers[folder] = in_a_thread(f"disk of {folder}", _look_at, folder)
         return _answers[folder]
 
 
-def _look_at(folder: Path, answer: Future[_Usage]) -> None:
-    try:
-        existing = next(each for each in (folder, *folder.parents) if each.exists())
-        usage = shutil.disk_usage(existing)
-        answer.set_result((existing, existing.stat().st_dev, usage.total, usage.free))
-    except Exception as error:  # noqa: BLE001 - a thread's outermost edge; without a result the folder stays blocked
-        answer.set_exception(error)
+def _look_at(folder: Path) -> _Usage:
+    existing = next(each for each in (folder, *folder.parents) if each.exists())
+    usage = shutil.disk_usage(existing)
+    return existing, existing.stat().st_dev, usage.total, usage.free
 
 
 def _processes() -> Iterator[ProcessLine]:
