@@ -86,7 +86,7 @@ class VideoSummary:
     latest_snap_created_at: datetime
 
 
-_BY_CREATION = Order(
+BY_CREATION = Order(
     {
         "createdAt": Snap.created_at,
         "processedAt": Snap.processed_at,
@@ -99,7 +99,7 @@ _BY_CREATION = Order(
     tie=Snap.id,
 )
 
-_BY_MOMENT = Order(
+BY_MOMENT = Order(
     {
         "resolvedStartSeconds": Snap.resolved_start_seconds,
         "createdAt": Snap.created_at,
@@ -117,7 +117,7 @@ def of_video(
     db: Session, tenant: str, video_id: UUID, window: Window = FIRST, *, nickname: str | None = None
 ) -> Page[Snap]:
     """The snaps of a video, ordered by moment; empty where there is no such video."""
-    return _page(db, tenant, [Snap.video_id == video_id, *_marked_by(nickname)], _BY_MOMENT, window)
+    return _page(db, tenant, [Snap.video_id == video_id, *_marked_by(nickname)], BY_MOMENT, window)
 
 
 def _marked_by(nickname: str | None) -> list[Condition]:
@@ -161,7 +161,7 @@ def recent(
     if video_id is not None:
         conditions.append(Snap.video_id == video_id)
     conditions += [_is_among(db, ids) for ids in _matching_ids(tenant, criteria)]
-    return _page(db, tenant, conditions, _BY_CREATION, window)
+    return _page(db, tenant, conditions, BY_CREATION, window)
 
 
 def _is_among(db: Session, ids: SnapIds) -> Condition:

@@ -35,7 +35,7 @@ class Upload:
     file_name: str | None = None
 
 
-_ORDER = Order(
+ORDER = Order(
     {"createdAt": Video.created_at, "fileName": Video.file_name, "sizeBytes": Video.size_bytes},
     default_dir="desc",
     tie=Video.id,
@@ -174,8 +174,8 @@ def page(db: Session, tenant: str, window: Window = FIRST, *, q: str | None = No
     if q:
         name = func.coalesce(func.normalize(Video.file_name, type_=Text), Video.url)
         videos = videos.where(name.icontains(composed(q), autoescape=True))
-    cut = _ORDER.cut(videos, window)
-    return _ORDER.page(db.scalars(cut).all(), window)
+    cut = ORDER.cut(videos, window)
+    return ORDER.page(db.scalars(cut).all(), window)
 
 
 def published(db: Session, tenant: str, after: UUID, at_most: int) -> list[tuple[UUID, str, frozenset[str]]]:

@@ -139,8 +139,7 @@ async def _wait_until_finished(monolith: Monolith, begin: Begin, marked: Snap, e
 
 # --- finding them -----------------------------------------------------------------------------------------------
 
-_ORDERS = ("createdAt", "processedAt", "resolvedStartSeconds", "dataFilmagem", "subjectId", "nickname")
-Paged = Annotated[Window, Depends(windows(*_ORDERS))]
+Paged = Annotated[Window, Depends(windows(*search.BY_CREATION.columns))]
 InState = Annotated[SnapStatus | None, Query(description="Only snaps in this state.")]
 Since = Annotated[Moment | None, Query(alias="from", description="Only snaps marked at that time or later.")]
 Until = Annotated[Moment | None, Query(alias="to", description="Only snaps marked before.")]

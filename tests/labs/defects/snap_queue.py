@@ -65,7 +65,7 @@ DEFECTS: dict[str, Mutant] = {
         "S19",
         "the snaps of a video come in the order in which they were marked",
         "domain/test_search::test_the_snaps_of_a_video_come_by_moment",
-        ("snapapp/domain/search.py", "(nickname)], _BY_MOMENT, window)", "(nickname)], _BY_CREATION, window)"),
+        ("snapapp/domain/search.py", "(nickname)], BY_MOMENT, window)", "(nickname)], BY_CREATION, window)"),
     ),
     "every-subject": defect(
         "S20",

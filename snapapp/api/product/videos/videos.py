@@ -106,7 +106,7 @@ class MyVideoList(Listed):
 @router.get("")
 def list_videos(
     own: Own,
-    page: Annotated[Window, Depends(windows("createdAt", "fileName", "sizeBytes"))],
+    page: Annotated[Window, Depends(windows(*videos.ORDER.columns))],
     q: Annotated[
         Label | None, Query(description="A part of the file name or URL, in any case.", examples=["brete"])
     ] = None,
@@ -168,7 +168,7 @@ def remove_video(begin: Begins, video_id: VideoId, request_id: RequestId) -> Non
     videos.remove(begin, QUEUE, video_id, request_id)
 
 
-_BY_MOMENT = windows("resolvedStartSeconds", "createdAt", "processedAt", "nickname", direction="asc")
+_BY_MOMENT = windows(*search.BY_MOMENT.columns, direction=search.BY_MOMENT.default_dir)
 
 
 @router.get("/{video_id}/snaps")
