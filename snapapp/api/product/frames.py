@@ -20,7 +20,7 @@ from snapapp.api.http.routers import Router
 from snapapp.api.http.schema import Shown
 from snapapp.api.http.strict_json import StrictRoute
 from snapapp.api.http.tenancy import Credentials, Presented, code_of
-from snapapp.api.product.job_waiting import Ends, Waiting, is_worked
+from snapapp.api.product.job_waiting import Waiting, WaitingDep, is_worked
 from snapapp.api.product.snap_schema import EXAMPLE, FramesRequest, ReadableParts
 from snapapp.api.product.snap_views import (
     ClipShown,
@@ -125,17 +125,17 @@ _REFUSALS = may_be(
 @router.post("/process", responses=_REFUSALS)
 @router.post("/mvp/process", responses=_REFUSALS, summary="Process frames, by its first name")
 async def process_frames(
-    monolith: MonolithDep, credentials: Presented, items: Items, ends: Ends, request_id: RequestId
+    monolith: MonolithDep, credentials: Presented, items: Items, waiting: WaitingDep, request_id: RequestId
 ) -> Batch:
     """Takes frames and a clip of each moment. The answer comes when all have ended, or after `SNAPAPP_SYNC_WAIT_MS`;
     items that are not finished then are cancelled and count as failed. The files can be fetched for a day."""
     # async, because it waits and must not hold a thread
     batch_id = uuid4()
     tenant = await run_in_threadpool(_tenant, monolith, credentials)
-    with ends.places(len(items)):
-        ordered = await run_in_threadpool(_order_jobs, monolith, tenant, batch_id, items, request_id)
-        ended = await asyncio.gather(*(_at_end(monolith, ends, job_id) for job_id in ordered.jobs.values()))
-    return await run_in_threadpool(_batch, monolith, batch_id, ordered, dict(zip(ordered.jobs, ended, strict=True)))
+    with waiting.places(len(items)):
+        enqueued = await run_in_threadpool(_enqueue_jobs, monolith, tenant, batch_id, items, request_id)
+        ended = await asyncio.gather(*(_at_end(monolith, waiting, job_id) for job_id in enqueued.jobs.values()))
+    return await run_in_threadpool(_batch, monolith, batch_id, enqueued, dict(zip(enqueued.jobs, ended, strict=True)))
 
 
 def _tenant(monolith: Monolith, credentials: Credentials) -> str:
@@ -145,11 +145,11 @@ def _tenant(monolith: Monolith, credentials: Credentials) -> str:
     return "" if is_open and credentials.is_empty else code_of(monolith, credentials)
 
 
-# --- ordering them ----------------------------------------------------------------------------------------------
+# --- enqueueing them --------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
-class Unread:
+class InvalidItem:
     """An invalid item: why, and the parts of it that could be read."""
 
     why: str
@@ -157,32 +157,32 @@ class Unread:
 
 
 @dataclass(frozen=True, slots=True)
-class Ordered:
+class Enqueued:
     """The items of a request, valid or not, and the jobs of the valid ones. There are no jobs if no worker runs the
     kind."""
 
-    items: Sequence["FramesRequest | Unread"]
+    items: Sequence["FramesRequest | InvalidItem"]
     jobs: Mapping[int, int]  # the item's place -> the job's id
 
 
-def _order_jobs(monolith: Monolith, tenant: str, batch_id: UUID, given: Sequence[Any], request_id: str) -> Ordered:
+def _enqueue_jobs(monolith: Monolith, tenant: str, batch_id: UUID, given: Sequence[Any], request_id: str) -> Enqueued:
     refuse_without_room(monolith)
     items = [_parsed(item) for item in given]
     good = {place: item for place, item in enumerate(items) if isinstance(item, FramesRequest)}
     if not good or not is_worked(monolith, kinds.EXTRACT):
-        return Ordered(items, {})
+        return Enqueued(items, {})
     with monolith.web.begin() as connection:
         orders = (_job(batch_id, place, item, request_id) | {"tenant": tenant} for place, item in good.items())
         jobs = enqueue_many(connection, orders)
-    return Ordered(items, {place: job_id for place, job_id in zip(good, jobs, strict=True) if job_id is not None})
+    return Enqueued(items, {place: job_id for place, job_id in zip(good, jobs, strict=True) if job_id is not None})
 
 
-def _parsed(item: Any) -> FramesRequest | Unread:
+def _parsed(item: Any) -> FramesRequest | InvalidItem:
     try:
         return FramesRequest.model_validate(item)
     except ValidationError as error:
         parts = ReadableParts.model_validate(item if isinstance(item, dict) else {})
-        return Unread("; ".join(reasons(error.errors())), parts)
+        return InvalidItem("; ".join(reasons(error.errors())), parts)
 
 
 def _job(batch_id: UUID, place: int, item: FramesRequest, request_id: str) -> dict[str, Any]:
@@ -202,10 +202,10 @@ def _folder(batch_id: UUID, place: int) -> str:
 # --- the results ------------------------------------------------------------------------------------------------
 
 
-async def _at_end(monolith: Monolith, ends: Waiting, job_id: int) -> JobDetail | None:
+async def _at_end(monolith: Monolith, waiting: Waiting, job_id: int) -> JobDetail | None:
     """The job at its end, read at once and not with the last of its request: the retention may delete it meanwhile.
     None if it was deleted all the same."""
-    await ends.wait_in_place(job_id, monolith.settings.sync_wait)
+    await waiting.wait_in_place(job_id, monolith.settings.sync_wait)
     return await run_in_threadpool(_read_at_end, monolith, job_id)
 
 
@@ -220,10 +220,10 @@ def _read_at_end(monolith: Monolith, job_id: int) -> JobDetail | None:
         return None
 
 
-def _batch(monolith: Monolith, batch_id: UUID, ordered: Ordered, ended: Mapping[int, JobDetail | None]) -> Batch:
+def _batch(monolith: Monolith, batch_id: UUID, enqueued: Enqueued, ended: Mapping[int, JobDetail | None]) -> Batch:
     now = datetime.now(UTC)
     items = [
-        _shown(monolith, place, item, ended, now, _folder(batch_id, place)) for place, item in enumerate(ordered.items)
+        _shown(monolith, place, item, ended, now, _folder(batch_id, place)) for place, item in enumerate(enqueued.items)
     ]
     return Batch(
         request_id=batch_id,
@@ -245,13 +245,13 @@ def _status(items: Sequence[ItemShown]) -> BatchStatus:
 def _shown(
     monolith: Monolith,
     place: int,
-    item: FramesRequest | Unread,
+    item: FramesRequest | InvalidItem,
     ended: Mapping[int, JobDetail | None],
     now: datetime,
     folder: str,
 ) -> ItemShown:
-    if isinstance(item, Unread):
-        return _unread(place, item, folder)
+    if isinstance(item, InvalidItem):
+        return _invalid_item(place, item, folder)
     fields: dict[str, Any] = {
         "item_index": place,
         "data_filmagem": item.data_filmagem,
@@ -269,7 +269,7 @@ def _shown(
     )
 
 
-def _unread(place: int, item: Unread, folder: str) -> ItemShown:
+def _invalid_item(place: int, item: InvalidItem, folder: str) -> ItemShown:
     parts = item.readable
     return ItemShown(
         item_index=place,

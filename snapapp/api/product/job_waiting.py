@@ -133,4 +133,4 @@ async def _waiting(request: Request, monolith: MonolithDep) -> Waiting:
     return Waiting(of_process(request, "endings", lambda: Endings(monolith)), counted_as(request.scope))
 
 
-Ends = Annotated[Waiting, Depends(_waiting)]
+WaitingDep = Annotated[Waiting, Depends(_waiting)]

@@ -17,7 +17,7 @@ from snapapp.api.http.paging import listed, windows
 from snapapp.api.http.routers import Router
 from snapapp.api.http.schema import Asked, Decimals, Label, Moment, Shown
 from snapapp.api.http.tenancy import Begins, Own
-from snapapp.api.product.job_waiting import Ends, is_worked
+from snapapp.api.product.job_waiting import WaitingDep, is_worked
 from snapapp.api.product.snap_schema import Attribute, Correction, Nickname, SnapRequest, Subject
 from snapapp.api.product.snap_views import MySnapList, SnapList, SnapWhole, lines_of, whole_of
 from snapapp.api.product.urls import Placed
@@ -67,7 +67,7 @@ async def create_snap(
     begin: Begins,
     wanted: SnapRequest,
     places: Placed,
-    ends: Ends,
+    waiting: WaitingDep,
     request_id: RequestId,
     response: Response,
     key: Key = None,
@@ -77,7 +77,7 @@ async def create_snap(
     # async, because it may wait and must not hold a thread
     marked, was_there = await run_in_threadpool(_mark, monolith, begin, wanted, key, request_id)
     if not monolith.settings.async_create:
-        marked = await _wait_until_finished(monolith, begin, marked, ends)
+        marked = await _wait_until_finished(monolith, begin, marked, waiting)
         response.status_code = 202 if marked.ended is None else 201
     response.headers["Location"] = f"{router.prefix}/{marked.id}"
     response.headers["ETag"] = _tag(marked)
@@ -128,11 +128,11 @@ def _hash(wanted: SnapRequest) -> bytes:
     return hashlib.sha256(wanted.model_dump_json(exclude_defaults=True).encode()).digest()
 
 
-async def _wait_until_finished(monolith: Monolith, begin: Begin, marked: Snap, ends: Ends) -> Snap:
+async def _wait_until_finished(monolith: Monolith, begin: Begin, marked: Snap, waiting: WaitingDep) -> Snap:
     """The snap after waiting for its job, if there is a worker for it; at the latest after `SNAPAPP_SYNC_WAIT_MS`."""
     if marked.ended is not None or marked.job is None or not await run_in_threadpool(is_worked, monolith, kinds.SNAP):
         return marked
-    await ends.wait(marked.job.id, monolith.settings.sync_wait)
+    await waiting.wait(marked.job.id, monolith.settings.sync_wait)
     # hidden or not: a key that comes again finds its snap
     return await run_in_threadpool(marking.read, begin, marked.id, hidden_too=True)
 

@@ -17,7 +17,7 @@ from snapapp.api.http.paging import Listed, listed, windows
 from snapapp.api.http.routers import Router
 from snapapp.api.http.schema import Decimals, Label, Shown
 from snapapp.api.http.tenancy import Begins, Own, Presented, begun
-from snapapp.api.product.job_waiting import Ends, is_worked
+from snapapp.api.product.job_waiting import WaitingDep, is_worked
 from snapapp.api.product.snap_views import ProbeShown, VideoSnapList, lines_of
 from snapapp.api.product.snaps import refuse_without_room
 from snapapp.api.product.urls import Placed
@@ -325,7 +325,7 @@ _STILL: dict[int | str, dict[str, Any]] = {200: {"description": "The still.", "c
 async def show_still(
     monolith: MonolithDep,
     found: Found,
-    ends: Ends,
+    waiting: WaitingDep,
     request: Request,
     request_id: RequestId,
     at: Annotated[
@@ -344,7 +344,7 @@ async def show_still(
         payload, unique_key = payloads.of_still(video, microseconds / 1_000_000, key), f"{video.id}:{microseconds}"
         job_id = await run_in_threadpool(_start, monolith, code, kinds.STILL, payload, unique_key, request_id)
         if await run_in_threadpool(is_worked, monolith, kinds.STILL):
-            await ends.wait(job_id, min(_PATIENCE, monolith.settings.sync_wait))
+            await waiting.wait(job_id, min(_PATIENCE, monolith.settings.sync_wait))
         if not await media.is_there(monolith.storage, key):
             await run_in_threadpool(_refuse_if_failed, monolith, job_id)
             return _making("still", job_id)
