@@ -111,8 +111,8 @@ def whose(db: Session, code: str, secret: str) -> tuple[Tenant, Operator]:
 
 def signed_in(db: Session, tenant: str, operator_id: int, link_changed_at: datetime) -> Operator | None:
     """The operator of a session that began with the link made at that time; None if the session has ended."""
-    whose = select(Operator).where(_signs_in(tenant), Operator.id == operator_id)
-    return db.scalar(whose.where(Operator.link_changed_at == link_changed_at))
+    by_id = select(Operator).where(_signs_in(tenant), Operator.id == operator_id)
+    return db.scalar(by_id.where(Operator.link_changed_at == link_changed_at))
 
 
 def _signs_in(tenant: str) -> ColumnElement[bool]:

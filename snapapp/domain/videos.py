@@ -131,7 +131,7 @@ def delete(db: Session, tenant: str, video_id: UUID) -> None:
     db.flush()
 
 
-def name(begin: Begin, queue: Queue, url: str, request_id: str) -> Video:
+def add_remote(begin: Begin, queue: Queue, url: str, request_id: str) -> Video:
     """The video at a URL, created where it is new. A job probes it unless an earlier probe found it usable: a server
     that could not be reached then may answer now."""
     with begin() as transaction:

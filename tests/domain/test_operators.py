@@ -232,9 +232,9 @@ def test_a_correction_remembers_who_was_signed_in(
 
 def test_an_operator_deletes_only_videos_that_they_added(signed_in: As) -> None:
     upload = videos.keep(signed_in("ana"), QUEUE, an_upload(), "r-1")
-    named = videos.name(signed_in("ana"), QUEUE, "https://example.org/a.mp4", "r-1")
-    tenants_own = videos.name(signed_in(None), QUEUE, "https://example.org/b.mp4", "r-1")
-    again = videos.name(signed_in("bia"), QUEUE, "https://example.org/a.mp4", "r-1")
+    named = videos.add_remote(signed_in("ana"), QUEUE, "https://example.org/a.mp4", "r-1")
+    tenants_own = videos.add_remote(signed_in(None), QUEUE, "https://example.org/b.mp4", "r-1")
+    again = videos.add_remote(signed_in("bia"), QUEUE, "https://example.org/a.mp4", "r-1")
     assert again.id == named.id
     for video in (upload, named, tenants_own):
         with pytest.raises(NotAllowed):

@@ -18,12 +18,12 @@ class BodyMemory:
     def __init__(self) -> None:
         self._held: Counter[str] = Counter()
 
-    def share_of(self, scope: Scope) -> "Share":
+    def share_of(self, scope: Scope) -> "BodyShare":
         # a proxy on this machine forwards requests of others
-        return Share(self._held, counted_as(scope), MOST if is_here(scope) else MOST_OF_ONE)
+        return BodyShare(self._held, counted_as(scope), MOST if is_here(scope) else MOST_OF_ONE)
 
 
-class Share:
+class BodyShare:
     """What the body of one request takes of it."""
 
     def __init__(self, held: Counter[str], client: str, most: int) -> None:

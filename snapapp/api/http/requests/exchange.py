@@ -14,7 +14,7 @@ from typing import Any
 from starlette.exceptions import HTTPException
 from starlette.types import Message, Receive, Scope, Send
 
-from snapapp.api.http.requests.body_memory import Share
+from snapapp.api.http.requests.body_memory import BodyShare
 from snapapp.api.http.requests.scopes import is_upload
 from snapapp.jobs.worker.capacity.web_priority import WebPriority
 
@@ -109,7 +109,7 @@ class Exchange:
         headers: dict[bytes, bytes],
         *,
         body: Body,
-        share: Share,
+        share: BodyShare,
         running: Running,
         is_leaving: Callable[[], bool],
     ) -> None:

@@ -70,7 +70,7 @@ def gallery(monolith: MonolithDep, credentials: Presented, request: Request) -> 
             tenant=own.code,
             asked=parameters,
             is_narrowed=bool(parameters.keys() - {"lang"}),
-            everything=_address({name: parameters[name] for name in ("lang",) if name in parameters}),
+            everything=_address({"lang": parameters.get("lang", "")}),
             wrong=[t.mistake(each, _LABELS) for each in mistakes],
             filters=list(_filters(t, parameters)),
             states=_STATES,

@@ -64,7 +64,7 @@ async def name_video(
         raise HTTPException(502, str(error)) from None
     if not looks_like_a_video(first_bytes):
         raise HTTPException(400, NO_VIDEO)
-    return VideoShown.of(await run_in_threadpool(videos.name, begin, QUEUE, wanted.video_url, request_id))
+    return VideoShown.of(await run_in_threadpool(videos.add_remote, begin, QUEUE, wanted.video_url, request_id))
 
 
 def _beginning(monolith: Monolith, url: str) -> bytes:
