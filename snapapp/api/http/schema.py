@@ -106,8 +106,8 @@ _HUGE = 1e300
 DECIMAL = re.compile(r"-?([0-9]{1,18}(\.[0-9]{0,18})?|\.[0-9]{1,18})(e[+-]?[0-9]{1,2})?", re.ASCII | re.IGNORECASE)
 
 Digits = BeforeValidator(_from_digits)
-Number = BeforeValidator(_not_text)
-Real = BeforeValidator(_finite)
+NotText = BeforeValidator(_not_text)
+Finite = BeforeValidator(_finite)
 Decimals = BeforeValidator(_from_decimals)
 Id = Annotated[int, Field(ge=1, le=HIGHEST_ID), Digits]
 
@@ -130,7 +130,7 @@ def at_most(longest: int) -> StringConstraints:
     return StringConstraints(max_length=longest, pattern=_WITHOUT_NUL)
 
 
-Said = AfterValidator(_stripped)  # for typed text: blanks around it are removed, and it must not be empty
+Stripped = AfterValidator(_stripped)  # for typed text: blanks around it are removed, and it must not be empty
 
 
 # --- moments ----------------------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ from snapapp.api.http.deps import Reading, Who, Writing
 from snapapp.api.http.errors import may_be
 from snapapp.api.http.paging import Before, Limit
 from snapapp.api.http.routers import InternalRouter
-from snapapp.api.http.schema import HIGHEST_ID, Digits, Json, Name, Number, Sent, Shown, Text
+from snapapp.api.http.schema import HIGHEST_ID, Digits, Json, Name, NotText, Sent, Shown, Text
 from snapapp.api.http.strict_json import StrictRoute
 from snapapp.jobs.fleet import commands, overview
 from snapapp.jobs.fleet.commands import Action, CommandStatus, Source
@@ -19,7 +19,7 @@ from snapapp.jobs.rows.people import audit
 router = InternalRouter(prefix="/internal/fleet", tags=["fleet"], route_class=StrictRoute)
 
 CommandId = Annotated[int, Path(description="The command's id.", ge=1, le=HIGHEST_ID), Digits]
-Amount = Annotated[int, Field(ge=0, le=1000), Number]
+Amount = Annotated[int, Field(ge=0, le=1000), NotText]
 
 
 class PoolLine(Shown):

@@ -9,7 +9,7 @@ from pydantic import AfterValidator, Field
 from snapapp.api.http.deps import MonolithDep, Reading, Who, Writing
 from snapapp.api.http.errors import may_be
 from snapapp.api.http.routers import InternalRouter
-from snapapp.api.http.schema import Label, Number, Sent, Shown
+from snapapp.api.http.schema import Label, NotText, Sent, Shown
 from snapapp.api.http.strict_json import StrictRoute
 from snapapp.jobs.model import Status
 from snapapp.jobs.rows import retention
@@ -36,8 +36,8 @@ OfKind = Annotated[
     AfterValidator(_fits),
     Query(description="Of which kind; empty: of every kind without a rule of its own.", examples=["report"]),
 ]
-Keep = Annotated[int, Field(ge=0, le=_LONGEST_MS), Number]
-Newest = Annotated[int, Field(ge=0, le=_MOST), Number]
+Keep = Annotated[int, Field(ge=0, le=_LONGEST_MS), NotText]
+Newest = Annotated[int, Field(ge=0, le=_MOST), NotText]
 _KEEP = "How long they are kept after their end; null: their age is no reason to delete them."
 _NEWEST = "How many of a kind are kept, the newest; null: their number is no reason to delete them."
 

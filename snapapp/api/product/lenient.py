@@ -71,8 +71,8 @@ def _in_upper_case(given: object) -> object:
 
 _MILLISECONDS = 300_000_000_000  # as milliseconds this is 1979, as seconds the year 11476
 
-Texts = BeforeValidator(_as_text)
-Numbers = BeforeValidator(_as_number)
+AsText = BeforeValidator(_as_text)
+AsNumber = BeforeValidator(_as_number)
 LowerCase = BeforeValidator(_in_lower_case)
 UpperCase = BeforeValidator(_in_upper_case)
 Switch = Annotated[StrictBool, BeforeValidator(as_switch)]

@@ -20,8 +20,8 @@ from pydantic import (
     model_validator,
 )
 
-from snapapp.api.http.schema import HIGHEST_ID, Number, Real, Said, at_most, whole
-from snapapp.api.product.lenient import Filmed, LenientBody, LowerCase, Numbers, Switch, Texts, UpperCase, as_switch
+from snapapp.api.http.schema import HIGHEST_ID, Finite, NotText, Stripped, at_most, whole
+from snapapp.api.product.lenient import AsNumber, AsText, Filmed, LenientBody, LowerCase, Switch, UpperCase, as_switch
 from snapapp.domain.rules import snaps as rules
 from snapapp.domain.rules.snaps import Range
 from snapapp.sources import SourceRefused, guard
@@ -33,7 +33,7 @@ def _within(limits: Range, **more: Any) -> Any:
 
 # --- who marks what ---------------------------------------------------------------------------------------------
 
-Nickname = Annotated[str, at_most(rules.NICKNAME_LONGEST), Said, Field(min_length=1, examples=["ana"]), Texts]
+Nickname = Annotated[str, at_most(rules.NICKNAME_LONGEST), Stripped, Field(min_length=1, examples=["ana"]), AsText]
 _EMAIL = re.compile(r"^[^@\s\x00-\x1f]+@[^@\s\x00-\x1f]+$")
 
 
@@ -73,11 +73,12 @@ Url = Annotated[
     ),
 ]
 VideoUrl = Annotated[Url, Field(description="An http or https URL.", examples=["https://videos.example/brete-7.mp4"])]
-SubjectId = Annotated[str, at_most(rules.SUBJECT_ID_LONGEST), Field(examples=["BR-1042"]), Texts]
+SubjectId = Annotated[str, at_most(rules.SUBJECT_ID_LONGEST), Field(examples=["BR-1042"]), AsText]
 Key = Annotated[
-    str, at_most(rules.ATTRIBUTE_KEY_LONGEST), Said, Field(min_length=1, examples=["peso_referencia"]), Texts
+    str, at_most(rules.ATTRIBUTE_KEY_LONGEST), Stripped, Field(min_length=1, examples=["peso_referencia"]), AsText
 ]
-Duration = Annotated[float, _within(rules.DURATION_SECONDS), Real, Numbers]
+AttributeText = Annotated[str, at_most(rules.ATTRIBUTE_TEXT_LONGEST), Field(examples=["Nelore"]), AsText]
+Duration = Annotated[float, _within(rules.DURATION_SECONDS), Finite, AsNumber]
 
 
 # --- the subject ------------------------------------------------------------------------------------------------
@@ -93,8 +94,8 @@ class Attribute(LenientBody):
 
     key: Key
     type: Annotated[AttributeType, LowerCase]
-    string_value: Annotated[str, at_most(rules.ATTRIBUTE_TEXT_LONGEST), Field(examples=["Nelore"]), Texts] | None = None
-    number_value: Annotated[float, _within(rules.ATTRIBUTE_NUMBER, examples=[412.5]), Real, Numbers] | None = None
+    string_value: AttributeText | None = None
+    number_value: Annotated[float, _within(rules.ATTRIBUTE_NUMBER, examples=[412.5]), Finite, AsNumber] | None = None
 
     @model_validator(mode="before")
     @classmethod
@@ -165,11 +166,11 @@ class Overlay(LenientBody):
         rules.DEFAULT_MODE, description="FRAME_NUMBER, TIMESTAMP and BOTH are other names of SUBJECT_AND_…."
     )
     position: Annotated[rules.Position, UpperCase] = rules.DEFAULT_POSITION
-    font_size: Annotated[int, _within(rules.FONT_SIZE), Number, Numbers] = rules.DEFAULT_FONT_SIZE
+    font_size: Annotated[int, _within(rules.FONT_SIZE), NotText, AsNumber] = rules.DEFAULT_FONT_SIZE
     box_color: Colour = rules.DEFAULT_BOX_COLOR
     font_color: Colour = rules.DEFAULT_FONT_COLOR
-    margin: Annotated[int, _within(rules.MARGIN), Number, Numbers] = rules.DEFAULT_MARGIN
-    padding: Annotated[int, _within(rules.PADDING), Number, Numbers] = rules.DEFAULT_PADDING
+    margin: Annotated[int, _within(rules.MARGIN), NotText, AsNumber] = rules.DEFAULT_MARGIN
+    padding: Annotated[int, _within(rules.PADDING), NotText, AsNumber] = rules.DEFAULT_PADDING
 
     @model_validator(mode="before")
     @classmethod
@@ -229,24 +230,24 @@ class Marked(LenientBody):
     """A moment of a video, and what is to be made of it."""
 
     data_filmagem: Filmed = Field(description="When it was filmed.")
-    start_seconds: Annotated[float, _within(rules.START_SECONDS), Real, Numbers] | None = Field(
+    start_seconds: Annotated[float, _within(rules.START_SECONDS), Finite, AsNumber] | None = Field(
         None, description="From the beginning of the video.", examples=[12.48]
     )
-    start_frame: Annotated[int, _within(rules.START_FRAME), Number, Numbers] | None = Field(
+    start_frame: Annotated[int, _within(rules.START_FRAME), NotText, AsNumber] | None = Field(
         None, description="The n-th frame in the order of display, from 0. It overrides `startSeconds`.", examples=[374]
     )
     duration_seconds: Duration = Field(description="How long frames are taken.", examples=[1.0])
     snapshot_duration_seconds: Duration | None = Field(
         None, description="How long the clip is; default `durationSeconds`.", examples=[2.0]
     )
-    fps: Annotated[int, _within(rules.FPS), Number, Numbers] = Field(
+    fps: Annotated[int, _within(rules.FPS), NotText, AsNumber] = Field(
         rules.DEFAULT_FPS, description="Frames taken of a second."
     )
-    max_width: Annotated[int, _within(rules.MAX_WIDTH), Number, Numbers] = Field(
+    max_width: Annotated[int, _within(rules.MAX_WIDTH), NotText, AsNumber] = Field(
         rules.DEFAULT_MAX_WIDTH, description="Wider pictures are scaled down to this; others keep their size."
     )
     format: Annotated[rules.Format, LowerCase] = rules.DEFAULT_FORMAT
-    quality: Annotated[int, _within(rules.QUALITY), Number, Numbers] | None = Field(
+    quality: Annotated[int, _within(rules.QUALITY), NotText, AsNumber] | None = Field(
         None, description="For jpg only: 2 is best, 10 smallest; default 3."
     )
     overlay: Overlay | None = None
@@ -288,7 +289,7 @@ class SnapRequest(Marked):
 
     video_id: UUID | None = Field(None, description="A video of the tenant. It overrides `videoUrl`.")
     video_url: VideoUrl | None = None
-    subject_template_id: Annotated[int, Field(ge=1, le=HIGHEST_ID), Number, Numbers] | None = Field(
+    subject_template_id: Annotated[int, Field(ge=1, le=HIGHEST_ID), NotText, AsNumber] | None = Field(
         None,
         description="The template that the subject must follow; by default the tenant's, which requires nothing.",
     )
@@ -317,7 +318,7 @@ class SnapRequest(Marked):
 class NamedSubject(Subject):
     """A subject whose id is required, because there is no snap whose id it could take."""
 
-    id: Annotated[SubjectId, Said]
+    id: Annotated[SubjectId, Stripped]
 
 
 class FramesRequest(Marked):

@@ -9,7 +9,7 @@ from pydantic import ConfigDict, Field, model_validator
 from snapapp.api.http.deps import RequestId, Writing
 from snapapp.api.http.errors import may_be
 from snapapp.api.http.routers import InternalRouter
-from snapapp.api.http.schema import HIGHEST_ID, Label, Moment, Name, Number, Sent, Shown, Text
+from snapapp.api.http.schema import HIGHEST_ID, Label, Moment, Name, NotText, Sent, Shown, Text
 from snapapp.api.http.strict_json import StrictRoute
 from snapapp.api.internal.jobs.shown import PREFIX, place, span
 from snapapp.jobs.adding import OnConflict, OnParentFailure, Scope, UniqueBy, enqueue
@@ -46,10 +46,10 @@ class NewJob(Sent):
         None, description="What the processor is given; at most 1 MiB as JSON.", examples=[{"name": "Ana"}]
     )
     queue: Name | None = Field(None, description="The queue; by default the one that its kind declares.")
-    priority: Annotated[int, Field(ge=-1000, le=1000), Number] | None = Field(
+    priority: Annotated[int, Field(ge=-1000, le=1000), NotText] | None = Field(
         None, description="Higher runs first; default 0."
     )
-    delay_ms: Annotated[int, Field(ge=0, le=_LONGEST_DELAY), Number] | None = Field(
+    delay_ms: Annotated[int, Field(ge=0, le=_LONGEST_DELAY), NotText] | None = Field(
         None, description="How much later it may run, by the database's clock."
     )
     run_at: Moment | None = Field(None, description="From when on it may run. Not together with `delayMs`.")
@@ -65,16 +65,16 @@ class NewJob(Sent):
         description="What happens if the key is held: `existing` (or null) answers with the holder, `ignore` with no "
         "job, `replace` changes the holder if it still waits.",
     )
-    max_attempts: Annotated[int, Field(ge=1, le=1000), Number] | None = Field(
+    max_attempts: Annotated[int, Field(ge=1, le=1000), NotText] | None = Field(
         None, description="Attempts before it becomes a dead letter; by default what its kind declares."
     )
-    timeout_ms: Annotated[int, Field(ge=1, le=_LONGEST_TIMEOUT), Number] | None = Field(
+    timeout_ms: Annotated[int, Field(ge=1, le=_LONGEST_TIMEOUT), NotText] | None = Field(
         None, description="The time limit of an attempt; by default what its kind declares."
     )
     concurrency_key: Text | None = Field(None, description="A label: jobs with one key share the limits that name it.")
     tenant: Label | None = Field(None, description="The tenant it works for; by default none.")
     snap_id: UUID | None = Field(None, description="The snap it works for.")
-    after: list[Annotated[int, Field(ge=1, le=HIGHEST_ID), Number]] | None = Field(
+    after: list[Annotated[int, Field(ge=1, le=HIGHEST_ID), NotText]] | None = Field(
         None, description="Jobs that must complete before. Not with `onConflict: replace`.", max_length=10_000
     )
     on_parent_failure: OnParentFailure | None = Field(

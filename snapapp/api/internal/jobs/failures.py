@@ -8,7 +8,7 @@ from pydantic import Field, StrictBool
 
 from snapapp.api.http.deps import Reading, Who
 from snapapp.api.http.routers import InternalRouter
-from snapapp.api.http.schema import HIGHEST_ID, Number, Sent, Shown, Text
+from snapapp.api.http.schema import HIGHEST_ID, NotText, Sent, Shown, Text
 from snapapp.api.http.strict_json import StrictRoute
 from snapapp.api.internal.jobs.many import Refusal, WhichFailed, change
 from snapapp.jobs.rows.people import bulk, failures
@@ -52,10 +52,10 @@ class Stepping(Sent):
     action: Literal["retry", "discard"]
     filter: WhichFailed
     preview: StrictBool | None = Field(None, description="True (the default): count, and change nothing.")
-    after: Annotated[int, Field(ge=0, le=HIGHEST_ID), Number] | None = Field(
+    after: Annotated[int, Field(ge=0, le=HIGHEST_ID), NotText] | None = Field(
         None, description="`next` of the step before."
     )
-    up_to: Annotated[int, Field(ge=0, le=HIGHEST_ID), Number] | None = Field(
+    up_to: Annotated[int, Field(ge=0, le=HIGHEST_ID), NotText] | None = Field(
         None,
         description="`upTo` of the step before; null: the newest dead letter. Jobs that fail later are left alone.",
     )

@@ -10,7 +10,7 @@ from pydantic import ConfigDict, Field, StrictBool, model_validator
 
 from snapapp.api.http.deps import Reading, Who
 from snapapp.api.http.routers import InternalRouter
-from snapapp.api.http.schema import Label, Moment, Name, Number, Sent, Shown, Text
+from snapapp.api.http.schema import Label, Moment, Name, NotText, Sent, Shown, Text
 from snapapp.api.http.strict_json import StrictRoute
 from snapapp.api.internal.jobs.shown import LONGEST_AGE, PREFIX, Hash, JobLine, lines, span
 from snapapp.jobs.model import Status
@@ -22,7 +22,7 @@ router = InternalRouter(prefix=PREFIX, tags=["jobs"], route_class=StrictRoute)
 
 _SAMPLE = 10  # jobs that a preview shows
 _COMPLAINTS = 100  # refusals that an answer explains; the others are counted
-Age = Annotated[int, Field(ge=0, le=LONGEST_AGE), Number]
+Age = Annotated[int, Field(ge=0, le=LONGEST_AGE), NotText]
 
 _NARROWING = {
     "kind": "string",
@@ -107,7 +107,7 @@ class WhichLive(_Which):
 
 class _Many(Sent):
     preview: StrictBool | None = Field(None, description="True (the default): count, show some, and change nothing.")
-    limit: Annotated[int, Field(ge=1, le=10_000), Number] | None = Field(
+    limit: Annotated[int, Field(ge=1, le=10_000), NotText] | None = Field(
         None, description="How many jobs at most; default 1000.", examples=[1000]
     )
 

@@ -11,7 +11,7 @@ from snapapp.api.http.deps import MonolithDep, RequestId
 from snapapp.api.http.errors import may_be
 from snapapp.api.http.files.upload_parser import NO_VIDEO, looks_like_a_video
 from snapapp.api.http.routers import Router
-from snapapp.api.http.schema import Said
+from snapapp.api.http.schema import Stripped
 from snapapp.api.http.strict_json import StrictRoute
 from snapapp.api.http.tenancy import Begins, Code
 from snapapp.api.product.lenient import LenientBody
@@ -33,7 +33,7 @@ _WITHIN = timedelta(seconds=15)  # short, because a person waits for the answer 
 class RemoteVideo(LenientBody):
     """The address of a remote video."""
 
-    video_url: Annotated[VideoUrl, Said]
+    video_url: Annotated[VideoUrl, Stripped]
 
 
 @router.post(
