@@ -61,12 +61,12 @@ def _call_of(job: Job) -> tuple[str, str, bytes] | None:
     event, snap_id = job.payload["event"], UUID(job.payload["snap_id"])
     with job.connection() as db, scope(db, job.tenant) as as_tenant:
         wanting = webhooks.wanting(as_tenant, job.tenant, event)
-        hooks = [hook for hook in wanting if hook.id == job.payload["webhook_id"]]
+        hook = next((each for each in wanting if each.id == job.payload["webhook_id"]), None)
         try:
             snap = snaps.read(as_tenant, job.tenant, snap_id)
         except SnapNotFound:
             return None
-    if not hooks:
+    if hook is None:
         return None
     body = {
         "event": event,
@@ -77,7 +77,6 @@ def _call_of(job: Job) -> tuple[str, str, bytes] | None:
         "error": error_for_client(snap.error),
         "processedAt": snap.processed_at.isoformat() if snap.processed_at else None,
     }
-    [hook] = hooks
     return hook.url, hook.secret, json.dumps(body, ensure_ascii=False).encode()
 
 

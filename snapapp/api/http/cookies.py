@@ -15,7 +15,7 @@ LASTS = timedelta(days=7)
 _PURPOSE = "sessions of operators"
 
 
-class Session(NamedTuple):
+class SessionCookie(NamedTuple):
     """What a cookie says. It holds while the tenant's token or the operator's link is the one of that time."""
 
     code: str
@@ -28,11 +28,11 @@ def made(secret_texts: Sequence[str], code: str, since: datetime, now: datetime,
     return sealer(secret_texts, _PURPOSE).dumps(content)
 
 
-def opened(secret_texts: Sequence[str], cookie: str, now: datetime) -> Session | None:
+def opened(secret_texts: Sequence[str], cookie: str, now: datetime) -> SessionCookie | None:
     """None if the cookie was not signed here or has expired."""
     try:
         code, since, operator_id, ends = sealer(secret_texts, _PURPOSE).loads(cookie)
     except BadData:
         return None
     is_over = datetime.fromisoformat(ends) <= now
-    return None if is_over else Session(code, datetime.fromisoformat(since), operator_id)
+    return None if is_over else SessionCookie(code, datetime.fromisoformat(since), operator_id)

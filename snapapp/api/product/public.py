@@ -10,7 +10,7 @@ from snapapp.api.http.errors import may_be
 from snapapp.api.http.files import media
 from snapapp.api.http.routers import Router
 from snapapp.api.product.pages import public_page
-from snapapp.api.product.snap_views import PublicSnap, public_of
+from snapapp.api.product.snap_views import PublicSnap, name_of, public_of
 from snapapp.api.product.urls import for_link
 from snapapp.domain import sharing
 from snapapp.domain.tables import Snap
@@ -50,10 +50,9 @@ def _page(db: Session, monolith: MonolithDep, token: str, request: Request) -> R
         snap = sharing.read_public(db, token)
     except PublicSnapNotFound:
         return public_page.dead(request)
-    poster = snap.extras.get("poster")
-    name = poster.get("file_name") if isinstance(poster, dict) else poster
+    poster = name_of(snap.extras.get("poster"))
     shown = public_of(snap, token, lambda _: f"/public/snaps/{token}/media/")
-    return public_page.shown(request, shown, name, monolith.settings.public_base_url or "")
+    return public_page.shown(request, shown, poster, monolith.settings.public_base_url or "")
 
 
 def _snap_behind(monolith: MonolithDep, token: Token) -> Snap:
@@ -79,4 +78,4 @@ async def show_public_file(
 def names_of(snap: Snap) -> set[str]:
     """The names of the published files; other files below the prefix are not served."""
     files: list[Any] = [*(snap.frames or ()), snap.clip, snap.extras.get("poster"), snap.extras.get("thumbnail")]
-    return {name for file in files if (name := file.get("file_name") if isinstance(file, dict) else file)}
+    return {name for file in files if (name := name_of(file))}

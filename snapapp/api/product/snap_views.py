@@ -301,12 +301,16 @@ def frame_of(frame: Mapping[str, Any], base: str | None, hashes: Mapping[str, st
 
 
 def _path_of(file: Any, base: str | None) -> str | None:
-    """The address of a file, which is given as a name or as an object with a name. Files of the old service may have a
-    URL instead."""
-    name, url = (file.get("file_name"), file.get("url")) if isinstance(file, Mapping) else (file, None)
-    if url:
-        return str(url)
-    return f"{base}{name}" if name and base else None
+    """The address of a file. Files of the old service may have a URL of their own."""
+    if isinstance(file, Mapping) and file.get("url"):
+        return str(file["url"])
+    return f"{base}{name}" if base and (name := name_of(file)) else None
+
+
+def name_of(file: Any) -> str | None:
+    """The name of a file, which a snap gives as a text, or as an object that has it."""
+    name: str | None = file.get("file_name") if isinstance(file, Mapping) else file
+    return name
 
 
 def _job_of(job: SnapJob) -> JobShown:

@@ -29,7 +29,7 @@ WORK = "snapapp.processing.decoder.work"
 _NAME = re.compile(r"[a-z]+(_[0-9]{5})?\.(jpg|png|mp4)")
 _MOST_FILES = 1000
 _LARGEST_PICTURE = 64 << 20  # bytes: a picture is read into memory
-_SCARCE = 64 << 20  # bytes of free disk: with more no decoder is believed that lacked room, its job would always wait
+_SCARCE = 64 << 20  # bytes of free disk; with more nobody lacks room, and a job that waits for it would wait for ever
 _LAST_WORDS = 2000  # bytes of a dead decoder's stderr in the error
 _TEXT, _STEP = 4000, 100  # characters
 
