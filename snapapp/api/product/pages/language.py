@@ -9,7 +9,7 @@ from pathlib import Path
 
 from fastapi import Request
 
-COOKIE = "language"  # holds the language that was chosen on a page; words.js sets it
+_COOKIE = "language"  # holds the language that was chosen on a page; words.js sets it
 NAMES = {  # English labels of the fields of the first templates
     "observacoes": "Notes",
     "brinco": "Ear tag",
@@ -72,10 +72,10 @@ ENGLISH = Language("en", "en", {}, "%d %b %Y, %H:%M:%S", ".")
 PORTUGUESE = Language("pt", "pt-BR", _WORDS, "%d/%m/%Y, %H:%M:%S", ",")
 
 
-def language_of(request: Request, *, chosen: str | None = None) -> Language:
+def language_of(request: Request, *, reads_cookie: bool = True) -> Language:
     """The language of an answer: from `?lang=`, or chosen before, or from Accept-Language, where the one with more
     weight wins."""
-    code = request.query_params.get("lang") or chosen
+    code = request.query_params.get("lang") or (request.cookies.get(_COOKIE) if reads_cookie else None)
     if code not in ("en", "pt"):
         accepted = weights(request.headers.get("Accept-Language", ""))
         ours = [name for name in accepted if name[:2] in ("pt", "en")]

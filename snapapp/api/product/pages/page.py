@@ -14,7 +14,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from snapapp.api.http import cookies
 from snapapp.api.http.errors import answer
 from snapapp.api.http.tenancy import Credentials, Presented, begun, comes_from_elsewhere
-from snapapp.api.product.pages.language import COOKIE, Language, language_of
+from snapapp.api.product.pages.language import Language, language_of
 from snapapp.domain.rules import rights
 from snapapp.domain.transactions import TenantTransaction
 from snapapp.errors import Invalid, NotAllowed, NotFound, TokenKnown, Unauthorized
@@ -66,7 +66,7 @@ def answered(
 ) -> Response:
     """Answers with the tenant's page. Without a tenant it redirects to the sign-in; for a thing that is missing, or
     another tenant's, or not for who is signed in, it shows a page that says so."""
-    t = language_of(request, chosen=request.cookies.get(COOKIE))
+    t = language_of(request)
     try:
         with begin(monolith, credentials) as own:
             own.stay_tenant()
@@ -85,7 +85,7 @@ async def nothing_there(request: Request, error: HTTPException) -> Response:
     """Answers a browser at an address that is none with a page, and everybody else as any error."""
     if error.detail != "Not Found" or "text/html" not in request.headers.get("Accept", ""):
         return answer(404, str(error.detail), headers=error.headers)
-    t = language_of(request, chosen=request.cookies.get(COOKIE))
+    t = language_of(request)
     return shown(request, t, "missing.html", 404, what=t("There is no such page."))
 
 

@@ -33,7 +33,7 @@ def is_wanted(request: Request) -> bool:
 
 def shown(request: Request, snap: PublicSnap, poster: str | None, base: str) -> HTMLResponse:
     """The page of a snap. `poster` is the file name of the clip's poster, `base` our public address, or empty."""
-    t = language_of(request)
+    t = language_of(request, reads_cookie=False)
     is_named = snap.subject.id != str(snap.snap_id)
     best = next((frame for frame in snap.frames if frame.is_best), None) or next(iter(snap.frames), None)
     folder = f"/public/snaps/{snap.public_share_token}/media/"
@@ -54,7 +54,7 @@ def shown(request: Request, snap: PublicSnap, poster: str | None, base: str) -> 
 
 def dead(request: Request) -> HTMLResponse:
     """The page of a link that is not in force. It does not say why, so revoked and unknown links look alike."""
-    t = language_of(request)
+    t = language_of(request, reads_cookie=False)
     title = t("This link shows nothing any more")
     return _answer(404, rendered(t, "public_page.html", snap=None, title=title, picture=None))
 

@@ -8,7 +8,7 @@ from fastapi.responses import HTMLResponse, RedirectResponse
 
 from snapapp.api.http.deps import MonolithDep, Transaction
 from snapapp.api.http.routers import Router
-from snapapp.api.product.pages.language import COOKIE, Language, language_of
+from snapapp.api.product.pages.language import language_of
 from snapapp.api.product.pages.page import OUR_FORM, Typed, shown
 from snapapp.api.product.sessions import forget, remember
 from snapapp.domain import operators, tenants
@@ -54,7 +54,7 @@ def show_link(db: Transaction, request: Request, code: str, secret: str) -> Resp
         tenant, operator = operators.whose(db, code, secret)
     except LinkWrong:
         return _form(request, "", "link")
-    page = shown(request, _language(request), "personal_link.html", tenant=tenant.name, who=operator.nickname)
+    page = shown(request, language_of(request), "personal_link.html", tenant=tenant.name, who=operator.nickname)
     page.headers["Referrer-Policy"] = "strict-origin"  # the address is a secret
     return page
 
@@ -79,12 +79,8 @@ async def sign_out() -> Response:
 
 
 def _form(request: Request, wanted: str, flaw: str = "") -> Response:
-    t = _language(request)
+    t = language_of(request)
     return shown(request, t, "sign_in.html", 401 if flaw else 200, wanted=_place(wanted), flaw=flaw)
-
-
-def _language(request: Request) -> Language:
-    return language_of(request, chosen=request.cookies.get(COOKIE))
 
 
 def _place(wanted: str) -> str:
