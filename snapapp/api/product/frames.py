@@ -205,7 +205,7 @@ def _folder(batch_id: UUID, place: int) -> str:
 async def _at_end(monolith: Monolith, waiting: Waiting, job_id: int) -> JobDetail | None:
     """The job at its end, read at once and not with the last of its request: the retention may delete it meanwhile.
     None if it was deleted all the same."""
-    await waiting.wait_in_place(job_id, monolith.settings.sync_wait)
+    await waiting.endings.wait(job_id, monolith.settings.sync_wait)  # its place is reserved
     return await run_in_threadpool(_read_at_end, monolith, job_id)
 
 

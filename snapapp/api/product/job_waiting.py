@@ -124,10 +124,6 @@ class Waiting:
         with self.endings.places(self.client, count):
             yield
 
-    async def wait_in_place(self, job_id: int, within: timedelta) -> None:
-        """Waits for a job for which one of the `places` was reserved."""
-        await self.endings.wait(job_id, within)
-
 
 async def _waiting(request: Request, monolith: MonolithDep) -> Waiting:
     return Waiting(of_process(request, "endings", lambda: Endings(monolith)), counted_as(request.scope))

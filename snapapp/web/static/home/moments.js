@@ -4,7 +4,7 @@ import { arrange, at, client, isAgreed, local, make, pause, put } from "/static/
 import { describe, describeSnap, forgetTarget, isShown, learnName, learnPicture, loseTarget, unsaved } from "/static/home/marking.js";
 import { isNamed, momentOf, nameOf, stateOf } from "/static/parts/moment.js";
 import { player } from "/static/home/player.js";
-import { isFiled, submit, unanswered } from "/static/home/sending.js";
+import { isFiled, submit, tell, unanswered } from "/static/home/sending.js";
 import { mayChange, operator } from "/static/parts/signed-in.js";
 import * as waiting from "/static/home/waiting.js";
 import { clock, isolated, t, told } from "/static/parts/words.js";
@@ -46,11 +46,11 @@ async function begin(videoId) {
   for (let isAgain = false; shown === videoId; isAgain = true) {
     try {
       await more();
-      if (isAgain) say("");
+      if (isAgain) tell("");
       return;
     } catch (error) {
       if (error.status === 404) throw error;
-      if (shown === videoId) say(told(error.message));
+      if (shown === videoId) tell(told(error.message));
     }
     await pause(ASK_AGAIN);
   }
@@ -70,11 +70,7 @@ async function more() {
   at("more-moments").hidden = !found.page.hasMore;
 }
 
-at("more-moments").addEventListener("click", () => more().catch((error) => say(told(error.message))));
-
-function say(words) {
-  put(at("mark-said"), words);
-}
+at("more-moments").addEventListener("click", () => more().catch((error) => tell(told(error.message))));
 
 /** Shows a moment that was marked here, or its changes. */
 export function hear(marked) {
@@ -138,7 +134,7 @@ async function follow(id) {
     await pause(LOOK_EVERY * Math.max(1, (followed.size / 4) * (0.5 + Math.random())));
     if (!document.hidden) await refresh(id);
     const waits = entryOf(id)?.snap?.job?.status === "PENDING";
-    if (waits && Date.now() - Math.max(began, movedAt) > LONG) say(STUCK);
+    if (waits && Date.now() - Math.max(began, movedAt) > LONG) tell(STUCK);
   }
   followed.delete(id);
 }
@@ -149,7 +145,7 @@ let movedAt = 0; // when a moment was last begun or finished: others that wait b
 function noteMove(before, after) {
   if (before.status === after.status && before.job?.status === after.job?.status) return;
   movedAt = Date.now();
-  if (at("mark-said").textContent === STUCK) say("");
+  if (at("mark-said").textContent === STUCK) tell("");
 }
 
 async function refresh(id) {
@@ -293,7 +289,7 @@ function actionOf(label, act, entry) {
 
 function explain(entry, error) {
   const isGone = error.status === 404 && snapOf(entry);
-  say(isGone ? t("Somebody else has deleted this moment.") : told(error.message));
+  tell(isGone ? t("Somebody else has deleted this moment.") : told(error.message));
   if (isGone) gone(entry);
 }
 
@@ -355,7 +351,7 @@ async function describeEntry(entry) {
 /** Opens the form of the newest moment that is not described yet. */
 export function describeNewest() {
   const entry = entries.find((each) => !snapOf(each) || (!isNamed(snapOf(each)) && mayChange(snapOf(each))));
-  if (entry) void describeEntry(entry).catch((error) => say(told(error.message)));
+  if (entry) void describeEntry(entry).catch((error) => tell(told(error.message)));
 }
 
 async function retry(entry) {
