@@ -25,7 +25,7 @@ TOLERATED = SECOND // 4  # so little after the video's end counts as the end
 # Frames that no other frame refers to are skipped until so many frames before the moment.
 _SURE = 3
 _CAN_SKIP = {"h264", "hevc"}
-_NOTHING = "the file contains no picture that can be decoded: it is damaged, or was cut off"
+NO_PICTURE = "the file contains no picture that can be decoded: it is damaged, or was cut off"
 _ORDINARY_RATE = 240  # frames a second; a file that claims more is probably wrong
 
 
@@ -130,7 +130,7 @@ def _first_by_seeking(video: Video, moment: int) -> tuple[Shown, Iterator[Shown]
                 continue  # the moment's frame may have been skipped
             _require_not_past(video, moment, last)
             return last, frames
-    raise Unreadable(_NOTHING)
+    raise Unreadable(NO_PICTURE)
 
 
 def _first_without_index(video: Video, moment: int) -> tuple[Shown, Iterator[Shown]]:
@@ -146,7 +146,7 @@ def _first_without_index(video: Video, moment: int) -> tuple[Shown, Iterator[Sho
             continue
         _require_not_past(video, moment, last)
         return last, frames
-    raise Unreadable(_NOTHING)
+    raise Unreadable(NO_PICTURE)
 
 
 def _require_not_past(video: Video, moment: int, last: Shown) -> None:

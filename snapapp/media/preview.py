@@ -13,7 +13,7 @@ from av.video.stream import VideoStream
 from snapapp.media.clip import ClipWriter, film
 from snapapp.media.container import SECOND, Video, codec_name, opened
 from snapapp.media.errors import Unreadable
-from snapapp.media.moments import all_frames, duration
+from snapapp.media.moments import NO_PICTURE, all_frames, duration
 from snapapp.media.options import Limits, Progress, unheard
 from snapapp.media.probe import probe
 from snapapp.media.scaling import scaler_for
@@ -126,7 +126,7 @@ def _encode(video: Video, target: BinaryIO, progress: Progress) -> Preview:
             with suppress(OSError):  # an earlier error is the one to report
                 writer.abandon()
     if not writer:
-        raise Unreadable("the file contains no picture that can be decoded: it is damaged, or was cut off")
+        raise Unreadable(NO_PICTURE)
     return Preview(writer.ends / SECOND, writer.frame_count)
 
 
