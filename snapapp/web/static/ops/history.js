@@ -1,11 +1,12 @@
 // The view of history: outcomes and durations of attempts over an hour, a day or a week, of one kind or all.
 
 import { make, put } from "/static/parts/page.js";
-import { ask, endedSince, endedWithin, link, literal, loadPanels, number, panel, query, span, sum, table } from "/static/ops/parts.js";
+import {
+  ENDS, ask, endedSince, endedWithin, link, literal, loadPanels, number, panel, query, span, sum, table,
+} from "/static/ops/parts.js";
 import { clock, plot, plotBars, plotLines } from "/static/ops/plots.js";
 
 const EVERY = 10_000; // ms between two looks
-const ENDS = ["completed", "failed", "cancelled", "retried"];
 const JOBS_OF = { completed: "COMPLETED", failed: "FAILED", cancelled: "CANCELLED" };
 const OVERS = { "1h": ["1 h", 3600], "24h": ["24 h", 86_400], "7d": ["7 d", 604_800] };
 const INTERVALS = { "1h": "1 hour", "24h": "24 hours", "7d": "7 days" };

@@ -3,7 +3,7 @@
 import { code } from "/static/parts/code.js";
 import { make, put } from "/static/parts/page.js";
 import {
-  COUNTED, NOT_YET, ask, button, bytes, change, changeButton, counted, endedSince, endedWithin, link, linked, literal,
+  COUNTED, ENDS, HOUR, NOT_YET, ask, button, bytes, change, changeButton, counted, endedSince, endedWithin, link, linked, literal,
   loadPanels, moment, number, panel, query, renew, renewAroundFolds, saidOf, span, speak, sum, sure, table, tile,
 } from "/static/ops/parts.js";
 import { DEPTH_SQL, QUEUE_COLUMNS, lastHour, pathOf, queueRow } from "/static/ops/queues.js";
@@ -16,9 +16,7 @@ const EVERY = 3000; // ms between two looks
 const DOCTOR_EVERY = 20_000;
 const RATE_OVER = 5; // minutes
 const ALIKE = 10; // findings of one sort that are shown
-const HOUR = 3_600_000; // ms
 const REPEATED = `/ops/jobs${query({ status: "RETRY_WAIT" })}`;
-const ENDS = ["completed", "failed", "cancelled", "retried"];
 // Their notices advise on how the server is set up, and stay until somebody changes that.
 const OF_SET_UP = new Set(["settings", "cost", "indexes", "backups"]);
 // the status of the jobs that a finding is about

@@ -16,6 +16,8 @@ export const STATES = {
   CANCELLED: ["⊘", "cancelled"],
 };
 export const FINAL = new Set(["COMPLETED", "FAILED", "CANCELLED"]);
+export const ENDS = ["completed", "failed", "cancelled", "retried"]; // of attempts, as the history counts them
+export const HOUR = 3_600_000; // ms
 
 // --- asking ------------------------------------------------------------------------------------------------------
 

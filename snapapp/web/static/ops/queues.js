@@ -2,10 +2,9 @@
 
 import { make } from "/static/parts/page.js";
 import {
-  ask, counted, endedSince, link, loadPanels, number, panel, pauseSwitch, paused, query, span, sum, table,
+  HOUR, ask, counted, endedSince, link, loadPanels, number, panel, pauseSwitch, paused, query, span, sum, table,
 } from "/static/ops/parts.js";
 
-const HOUR = 3_600_000; // ms
 const HOUR_SQL = `SELECT kind, sum(completed) AS completed, sum(failed) AS failed, sum(cancelled) AS cancelled, sum(retried) AS retried
   FROM job_history WHERE kind <> '' AND at > now() - interval '1 hour' GROUP BY 1 ORDER BY 1;
 SELECT * FROM kind_costs;  -- percentiles of the newest 1,000 of each kind`;
