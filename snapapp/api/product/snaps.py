@@ -17,7 +17,7 @@ from snapapp.api.http.paging import listed, windows
 from snapapp.api.http.routers import Router
 from snapapp.api.http.schema import Asked, Decimals, Label, Moment, Shown
 from snapapp.api.http.tenancy import Begins, Own
-from snapapp.api.product.job_waiting import WaitingDep, is_worked
+from snapapp.api.product.job_waiting import Waiting, WaitingDep, is_worked
 from snapapp.api.product.snap_schema import Attribute, Correction, Nickname, SnapRequest, Subject
 from snapapp.api.product.snap_views import MySnapList, SnapList, SnapWhole, lines_of, whole_of
 from snapapp.api.product.urls import Placed
@@ -128,7 +128,7 @@ def _hash(wanted: SnapRequest) -> bytes:
     return hashlib.sha256(wanted.model_dump_json(exclude_defaults=True).encode()).digest()
 
 
-async def _wait_until_finished(monolith: Monolith, begin: Begin, marked: Snap, waiting: WaitingDep) -> Snap:
+async def _wait_until_finished(monolith: Monolith, begin: Begin, marked: Snap, waiting: Waiting) -> Snap:
     """The snap after waiting for its job, if there is a worker for it; at the latest after `SNAPAPP_SYNC_WAIT_MS`."""
     if marked.ended is not None or marked.job is None or not await run_in_threadpool(is_worked, monolith, kinds.SNAP):
         return marked
