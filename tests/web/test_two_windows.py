@@ -27,6 +27,7 @@ def test_a_moment_that_another_window_deletes_goes_here_and_what_is_typed_for_it
             page.keyboard.press("Escape")
         expect(page.locator("#moments .state", has_text=SOME_FRAMES)).to_have_count(5, timeout=PATIENCE)
         moments(page).nth(4).get_by_role("button", name="Describe", exact=True).click()
+        expect(page.get_by_label("Subject")).to_be_focused()  # until then the form is that of the newest moment
         page.get_by_label("Subject").fill("BR-1")
         page.keyboard.press("Escape")
         other = page.context.new_page()
