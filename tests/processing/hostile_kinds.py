@@ -36,7 +36,7 @@ def crash(job: Job) -> None:
         pass
 
 
-@registry.processor("hostile.hang", executor="process", timeout=timedelta(seconds=2), max_attempts=1)
+@registry.processor("hostile.hang", executor="process", timeout=timedelta(seconds=4), max_attempts=1)
 def hang(job: Job) -> None:
     with _decoders.run(f"{hostile.__name__}:hangs", {}, io.BytesIO(b"video"), Path(job.payload["scratch"]), print):
         pass
