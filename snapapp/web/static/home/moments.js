@@ -149,6 +149,7 @@ function noteMove(before, after) {
 }
 
 async function refresh(id) {
+  if (deleted.has(id)) return; // while `follow` paused, or before its last event came
   const asked = ++turn;
   try {
     learn(await ask(`/v2/snaps/${id}`), asked);
@@ -202,7 +203,6 @@ async function catchUp() {
 }
 
 function heard(news) {
-  if (deleted.has(news.snapId)) return;
   const entry = entryOf(news.snapId);
   if (!entry || news.status !== "PENDING") return void refresh(news.snapId);
   const snap = snapOf(entry);
