@@ -4,10 +4,13 @@ lock."""
 import threading
 from collections.abc import Callable
 from queue import Empty, SimpleQueue
+from time import sleep
 
 from snapapp.jobs.errors import JobsError
 from snapapp.jobs.executors import Work
 from snapapp.jobs.model import Job
+
+_A_MOMENT = 0.00005  # seconds; the kernel makes it a tenth of a millisecond
 
 
 class ThreadExecutor:
@@ -39,10 +42,13 @@ class ThreadExecutor:
         return [job for job in self._at_work if job]
 
     def put(self, jobs: list[Job]) -> None:
+        a_slot_waits = self.load() < self.slots
         self._entered += len(jobs)
         put = self._buffer.put
         for job in jobs:
             put(job)
+        if a_slot_waits:  # it would begin only when this thread, which has the interpreter's lock, waits for something
+            sleep(_A_MOMENT)
 
     def take_back(self) -> list[Job]:
         jobs: list[Job] = []
