@@ -209,7 +209,7 @@ def scalar(db: Db, statement: str, *parameters: object) -> Any:
 
 
 def take_suspect(db: Db) -> Job:
-    [taken] = claimed(db, look=claim_rows.Look(suspect="idle")).jobs
+    [taken] = claimed(db, look=claim_rows.Look(takes_suspect=True)).jobs
     return taken
 
 

@@ -132,15 +132,15 @@ class _Bench(ExitStack):
         while limits.relabel(self.connection):
             pass
         wanted = [Wanted(kind, executor=0, at_most=1, at_once=1) for kind in self._known.kinds()]
-        return self._take(wanted) or self._take(wanted, suspect="idle")
+        return self._take(wanted) or self._take(wanted, takes_suspect=True)
 
-    def _take(self, wanted: list[Wanted], suspect: str | None = None) -> Job | None:
+    def _take(self, wanted: list[Wanted], *, takes_suspect: bool = False) -> Job | None:
         """Repeats the claim until it takes a job or has looked at all queues and lanes; a single claim may look at some
         of them only."""
         begin = FIRST
         for _ in range(_LOOKS):
             turns = tuple((queue, kind, lane) for (queue, kind), lane in self._turns.items())
-            look = Look(begin=begin, turns=turns, suspect=suspect)
+            look = Look(begin=begin, turns=turns, takes_suspect=takes_suspect)
             claimed = claim_rows.claim(self.connection, self._claiming_worker, wanted, look)
             self._turns |= {(queue, kind): lane for queue, kind, lane in claimed.turns}
             if claimed.jobs:

@@ -308,7 +308,7 @@ def live_a_little(db: Db) -> None:
     lifecycle.retry_by_person(db, first.id)
     lifecycle.cancel(db, lifecycle.replay(db, first.id))
     [third] = claimed(db, 1).jobs
-    assert claimed(db, look=claim.Look(suspect="idle")).jobs == []
+    assert claimed(db, look=claim.Look(takes_suspect=True)).jobs == []
     assert leases.recover(db) == leases.release(db, "nobody", []) == []
     assert retention.prune(db, keep=minute) == (0, None)
     assert settle.complete(db, [(third.lease, None, 0.1)]) == {first.id}

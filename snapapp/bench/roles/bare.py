@@ -8,8 +8,8 @@ import psycopg
 
 from snapapp.bench.plan import KIND
 from snapapp.bench.roles import pipes
-from snapapp.jobs.rows.claim import _CLAIM, Bookmark, ClaimingWorker, Head, Look, Wanted, _parameters
-from snapapp.jobs.rows.database import Row, connect, run_prepared
+from snapapp.jobs.rows.claim import Bookmark, ClaimingWorker, Head, Look, Wanted, ask
+from snapapp.jobs.rows.database import Row, connect
 from snapapp.jobs.rows.settle import _COMPLETE
 from snapapp.jobs.worker.wakeup import JOB_CHANNEL
 
@@ -34,8 +34,7 @@ class Loop:
         if not self._after or monotonic() - self._walked_at >= _WALK_EVERY:
             self._after, self._walked_at = {}, monotonic()
         look = Look(bookmarks=self._after, has_rules=False)
-        answer = run_prepared(self._db, _CLAIM, _parameters(self._by, self._wanted, look))
-        rows = [row for row in answer if row[0] is not None]
+        rows = [row for row in ask(self._db, self._by, self._wanted, look) if row[0] is not None]
         was_bookmarked, self._after = bool(self._after), {}
         if len(rows) == self._batch:
             due, job_id = max((row[14], row[0]) for row in rows)
@@ -55,9 +54,9 @@ class Loop:
 
     def prepare(self) -> None:
         """Runs each statement often enough for psycopg to prepare it. The kind has no jobs, so nothing is claimed."""
-        nothing = _parameters(self._by, [Wanted("bench.none", executor=0, at_most=1, at_once=1)], Look(has_rules=False))
+        nothing = [Wanted("bench.none", executor=0, at_most=1, at_once=1)]
         for _ in range(5):
-            run_prepared(self._db, _CLAIM, nothing)
+            ask(self._db, self._by, nothing, Look(has_rules=False))
             self.complete([])
 
 

@@ -5,18 +5,19 @@ import json
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from functools import cache
 from typing import Any, NamedTuple, cast
 
 import psycopg
 
 from snapapp.jobs.model import JSON_CAP, Job, Lease
-from snapapp.jobs.rows.database import Db, Rows, row_by_row, run, run_prepared
+from snapapp.jobs.rows.database import Db, Rows, array, array_of_texts, row_by_row, run, run_prepared
 
 HEADS_AT_ONCE = 64  # new heads that one claim looks at; where there are more, the next claim goes on after them
 
-#   known (the heads with bookmarks) ─────────┬→ head → ready → share ─┐
-#   found (the other heads) → fresh ──────────┘                        ├→ ranked → picked → claimed
-#   let_in (under limits and fairness), alone (a suspect) ─────────────┘
+#   known (the heads with bookmarks) ──────┬→ head → ready → share → of_heads ─┐
+#   found (the other heads) → fresh ───────┘                                   ├→ ranked → picked → claimed
+#   chosen (by limits and fair queues; or a suspect) → of_chosen ──────────────┘
 #
 # A head is a queue, kind and priority. `found` jumps over the index from head to head: a million rows of a kind that
 # this worker does not run cost one probe. It skips the heads in `known`, of which the caller has bookmarks: the index
@@ -26,8 +27,8 @@ HEADS_AT_ONCE = 64  # new heads that one claim looks at; where there are more, t
 # A CTE that locks is never inlined, so its LIMIT is applied once. `ARRAY(SELECT …)` keeps the generic plan on the
 # primary key. greatest(…, '1900-01-01Z') replaces -infinity, which people may write into a run_at: psycopg cannot read
 # it, and before version 17 PostgreSQL cannot subtract it, so the whole answer would be lost.
-_CLAIM = """
-WITH RECURSIVE known AS MATERIALIZED (
+_HEADS = """
+known AS MATERIALIZED (
     SELECT * FROM unnest(
         %(from_queue)s::text[], %(from_kind)s::text[], %(from_priority)s::integer[],
         %(after)s::timestamptz[], %(after_id)s::bigint[],
@@ -51,9 +52,8 @@ WITH RECURSIVE known AS MATERIALIZED (
                    AND job.queue = known.queue AND job.kind = known.kind AND job.priority = known.priority
                    AND (job.next_retry_at, job.id) > (known.after, known.after_id)
                  ORDER BY job.next_retry_at, job.id LIMIT 1) AS first
-             WHERE %(suspect)s::text IS NULL
           UNION ALL
-            SELECT queue, kind, priority, '-infinity', 0, due FROM fresh WHERE %(suspect)s::text IS NULL) AS its
+            SELECT queue, kind, priority, '-infinity', 0, due FROM fresh) AS its
       JOIN unnest(%(kinds)s::text[], %(executors)s::integer[], %(at_most)s::integer[], %(at_once)s::integer[])
            AS wanted (kind, executor, at_most, at_once) USING (kind)
      WHERE %(queues)s::text[] IS NULL OR its.queue = ANY (%(queues)s)
@@ -93,48 +93,66 @@ WITH RECURSIVE known AS MATERIALIZED (
              WHERE heads > 1) AS merged
      WHERE place <= at_most
      GROUP BY queue, kind, priority, after, after_id, executor, at_most, at_once, rank
-), let_in AS MATERIALIZED (  -- jobs held by limits or fair queues that may run now
+), of_heads AS (
+    SELECT job.*, share.executor, share.at_most, share.at_once, share.rank, 0 AS turn, true AS may_wait
+      FROM share CROSS JOIN LATERAL (
+        SELECT job.id, job.next_retry_at AS due, job.max_attempts FROM snap_processing_job AS job
+         WHERE job.status IN ('PENDING', 'RETRY_WAIT') AND job.gate = 'open'
+           AND job.queue = share.queue AND job.kind = share.kind AND job.priority = share.priority
+           AND (job.next_retry_at, job.id) > (share.after, share.after_id) AND job.next_retry_at <= now()
+           AND job.id <> ALL (%(besides)s::bigint[])
+         ORDER BY job.next_retry_at, job.id LIMIT share.jobs
+           FOR UPDATE SKIP LOCKED) AS job
+)
+"""
+
+# Jobs held by limits or fair queues that may run now.
+_LET_IN = """
+let_in AS MATERIALIZED (
     SELECT * FROM job_let_in(%(kinds)s::text[], %(queues)s::text[], %(let_in)s, %(is_idle)s,
                              %(turn_queue)s::text[], %(turn_kind)s::text[], %(turn_lane)s::text[],
                              %(besides)s::bigint[])
-     WHERE %(has_rules)s::boolean AND %(suspect)s::text IS NULL
-), alone AS MATERIALIZED (  -- one job that should run alone: a suspect, or one that ran short of memory before
-    SELECT id FROM snap_processing_job
+), chosen AS (  -- a limited job would take a place under its limit while it waits in memory
+    SELECT job_id AS id, due, turn, NOT is_limited AS may_wait FROM let_in WHERE job_id IS NOT NULL
+)
+"""
+# One job that should run alone: a suspect, or one that ran short of memory before. It needs its slot at once.
+_SUSPECT = """
+chosen AS MATERIALIZED (
+    SELECT id, next_retry_at AS due, 0 AS turn, false AS may_wait FROM snap_processing_job
      WHERE status IN ('PENDING', 'RETRY_WAIT') AND gate = 'alone' AND next_retry_at <= now()
        AND kind = ANY (%(kinds)s) AND (%(queues)s::text[] IS NULL OR queue = ANY (%(queues)s))
        AND NOT EXISTS (SELECT FROM job_queue WHERE name = queue AND paused_at IS NOT NULL)
        -- it may run when nothing else runs here, when it has waited for a minute, when its own process protects the
        -- others, or when its attempts are used up, because then it will only be settled as FAILED
-       AND (%(suspect)s::text = 'idle' OR next_retry_at < now() - interval '1 minute'
+       AND (%(is_idle)s OR next_retry_at < now() - interval '1 minute'
             OR (kind = ANY (%(apart)s) AND memory_mb IS NULL) OR attempt_count >= max_attempts)
-       AND %(suspect)s::text IS NOT NULL AND id <> ALL (%(besides)s::bigint[])
+       AND id <> ALL (%(besides)s::bigint[])
      ORDER BY next_retry_at, id LIMIT 1 FOR UPDATE SKIP LOCKED
-), ranked AS MATERIALIZED (
+)
+"""
+_CHOSEN = """
+of_chosen AS (
+    SELECT job.id, coalesce(chosen.due, job.next_retry_at) AS due, job.max_attempts, executor, at_most, at_once,
+           job.priority AS rank, chosen.turn, chosen.may_wait
+      FROM chosen CROSS JOIN LATERAL (
+        SELECT job.* FROM snap_processing_job AS job
+         WHERE job.id = chosen.id AND job.status IN ('PENDING', 'RETRY_WAIT')
+           AND job.id <> ALL (%(besides)s::bigint[]) FOR UPDATE SKIP LOCKED) AS job
+      JOIN unnest(%(kinds)s::text[], %(executors)s::integer[], %(at_most)s::integer[], %(at_once)s::integer[])
+           AS wanted (kind, executor, at_most, at_once) USING (kind)
+)
+"""
+_RANKED = """
+ranked AS MATERIALIZED (
     -- a job with a single attempt never waits in memory: if the worker died meanwhile, the attempt would be lost
     SELECT id, executor, at_most, at_once, max_attempts > 1 AND may_wait AS may_wait,
            row_number() OVER (PARTITION BY executor ORDER BY rank DESC, due, turn, id) AS place
-      FROM (SELECT job.*, share.executor, share.at_most, share.at_once, share.rank, 0 AS turn, true AS may_wait
-              FROM share CROSS JOIN LATERAL (
-                SELECT job.id, job.next_retry_at AS due, job.max_attempts FROM snap_processing_job AS job
-                 WHERE job.status IN ('PENDING', 'RETRY_WAIT') AND job.gate = 'open'
-                   AND job.queue = share.queue AND job.kind = share.kind AND job.priority = share.priority
-                   AND (job.next_retry_at, job.id) > (share.after, share.after_id) AND job.next_retry_at <= now()
-                   AND job.id <> ALL (%(besides)s::bigint[])
-                 ORDER BY job.next_retry_at, job.id LIMIT share.jobs
-                   FOR UPDATE SKIP LOCKED) AS job
-          UNION ALL
-            SELECT job.id, coalesce(chosen.due, job.next_retry_at), job.max_attempts, executor, at_most, at_once,
-                   job.priority, chosen.turn, chosen.may_wait
-              -- a limited job would take a place under its limit while it waits in memory; a suspect needs its slot
-              FROM (SELECT job_id AS id, due, turn, NOT is_limited AS may_wait FROM let_in WHERE job_id IS NOT NULL
-                    UNION ALL SELECT id, NULL, 0, false FROM alone) AS chosen
-             CROSS JOIN LATERAL (
-                SELECT job.* FROM snap_processing_job AS job
-                 WHERE job.id = chosen.id AND job.status IN ('PENDING', 'RETRY_WAIT')
-                   AND job.id <> ALL (%(besides)s::bigint[]) FOR UPDATE SKIP LOCKED) AS job
-              JOIN unnest(%(kinds)s::text[], %(executors)s::integer[], %(at_most)s::integer[], %(at_once)s::integer[])
-                   AS wanted (kind, executor, at_most, at_once) USING (kind)) AS job
-), picked AS MATERIALIZED (  -- jobs that must not wait in memory only while a slot is free; others move up
+      FROM ({rows}) AS row
+)
+"""
+_CLAIMED = """
+picked AS MATERIALIZED (  -- jobs that must not wait in memory only while a slot is free; others move up
     SELECT id, at_most, row_number() OVER (PARTITION BY executor ORDER BY place) AS place
       FROM ranked WHERE may_wait OR place <= at_once
 ), claimed AS (
@@ -151,17 +169,26 @@ WITH RECURSIVE known AS MATERIALIZED (
              THEN payload END,
         snap_id, attempt_count, max_attempts, lease_seq, timeout_ms, request_id, traceparent, memory_mb,
         greatest(next_retry_at, '1900-01-01Z')
-), spent AS (  -- token buckets of rate limits: each job moves the time when its bucket is full again
+)
+"""
+# Token buckets of rate limits: each job moves the time when its bucket is full again.
+_SPENT = """
+spent AS (
     INSERT INTO job_limit_key AS bucket (key, full_at)
     SELECT its.key, now() + make_interval(secs => sum(1 / its.value::float8))
       FROM let_in JOIN claimed ON claimed.id = let_in.job_id CROSS JOIN LATERAL jsonb_each_text(let_in.rates) AS its
      GROUP BY its.key
     ON CONFLICT (key) DO UPDATE SET full_at = greatest(bucket.full_at, now()) + (excluded.full_at - now())
 )
+"""
+
+_ANSWER = """
 SELECT claimed.*, picked.place, NULL FROM claimed JOIN picked USING (id)
 UNION ALL
 SELECT NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, now(), NULL,
-    jsonb_build_object(
+       jsonb_build_object({summary})
+"""
+_ABOUT_HEADS = """
     'due_in', (SELECT extract(epoch FROM min(due) - now())
                  FROM (SELECT due FROM head WHERE due > now()
                        UNION ALL  -- heads that had a due job now: their first job that is not due yet
@@ -177,23 +204,40 @@ SELECT NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, N
     -- bool_or of no rows is NULL; 16 rows in `ready` are its LIMIT, so it may have left out heads
     'is_cut', (SELECT coalesce(bool_or(is_cut), false) FROM share) OR (SELECT count(*) >= 16 FROM ready)
               OR (SELECT count(*) FROM ranked) > (SELECT count(*) FROM claimed),
-    -- these take places under limits, or all places of an executor, but other transactions have locked them; not those
-    -- that job_let_in sees and this statement does not, because they came later: the next claim takes them
-    'locked', (SELECT jsonb_agg(id) FROM (
-        SELECT id FROM snap_processing_job
-         WHERE id = ANY (ARRAY(SELECT job_id FROM let_in WHERE job_id <> ALL (ARRAY(SELECT id FROM ranked))))
-           AND status IN ('PENDING', 'RETRY_WAIT')
-      UNION ALL
-        SELECT job.id FROM share CROSS JOIN LATERAL (
+    -- these take all places of an executor, but other transactions have locked them
+    'passed_over', (
+        SELECT jsonb_agg(job.id) FROM share CROSS JOIN LATERAL (
             SELECT job.id FROM snap_processing_job AS job
              WHERE job.status IN ('PENDING', 'RETRY_WAIT') AND job.gate = 'open'
                AND job.queue = share.queue AND job.kind = share.kind AND job.priority = share.priority
                AND (job.next_retry_at, job.id) > (share.after, share.after_id) AND job.next_retry_at <= now()
                AND job.id <> ALL (%(besides)s::bigint[])
              ORDER BY job.next_retry_at, job.id LIMIT share.jobs) AS job
-         WHERE share.executor <> ALL (ARRAY(SELECT executor FROM ranked))) AS passed_over),
-    'let_in', (SELECT jsonb_agg(told) FROM let_in WHERE told IS NOT NULL))
+         WHERE share.executor <> ALL (ARRAY(SELECT executor FROM ranked)))
 """
+_ABOUT_LET_IN = """
+    'let_in', (SELECT jsonb_agg(told) FROM let_in WHERE told IS NOT NULL),
+    -- these take places under limits, but other transactions have locked them; not those that job_let_in sees and this
+    -- statement does not, because they came later: the next claim takes them
+    'locked', (SELECT jsonb_agg(id) FROM snap_processing_job
+                WHERE id = ANY (ARRAY(SELECT job_id FROM let_in WHERE job_id <> ALL (ARRAY(SELECT id FROM ranked))))
+                  AND status IN ('PENDING', 'RETRY_WAIT'))
+"""
+
+
+@cache
+def _statement(*, takes_suspect: bool, has_rules: bool) -> str:
+    """The claim, of the parts that it needs. PostgreSQL sets up every part of a statement each time it runs, also one
+    that then gives no rows, and on an idle queue most of a claim's time is that."""
+    if takes_suspect:
+        parts, rows, summary = [_SUSPECT, _CHOSEN], "TABLE of_chosen", "'is_cut', false"
+    elif has_rules:
+        parts, rows = [_HEADS, _LET_IN, _CHOSEN], "TABLE of_heads UNION ALL TABLE of_chosen"
+        summary = f"{_ABOUT_HEADS}, {_ABOUT_LET_IN}"
+    else:
+        parts, rows, summary = [_HEADS], "TABLE of_heads", _ABOUT_HEADS
+    last = [_RANKED.format(rows=rows), _CLAIMED, *([_SPENT] if _LET_IN in parts else [])]
+    return f"WITH RECURSIVE {','.join([*parts, *last])} {_ANSWER.format(summary=summary)}"
 
 
 class Head(NamedTuple):
@@ -245,8 +289,8 @@ class Look:
     end: Head = LAST
     bookmarks: dict[Head, Bookmark] = field(default_factory=dict)  # of heads between begin and end
     has_rules: bool = True  # False: there are no limits and no fair queues, so job_let_in is not called
-    is_idle: bool = True  # this worker runs no job, so a suspect may run
-    suspect: str | None = None  # "idle" or "busy" (is_idle or not): claim one suspect and no other job
+    is_idle: bool = True  # this worker runs no job, so any suspect may run
+    takes_suspect: bool = False  # claim one suspect and no other job
     apart: Sequence[str] = ()  # kinds whose jobs run in child processes
     turns: tuple[tuple[str, str, str], ...] = ()  # (queue, kind, lane): the lane that was served last
     besides: Collection[int] = ()  # jobs to leave out: PostgreSQL refuses to let us write them, or they were `locked`
@@ -269,10 +313,16 @@ class Claimed(NamedTuple):
 
 def claim(db: Db, by: ClaimingWorker, wanted: Sequence[Wanted], look: Look | None = None) -> Claimed:
     """Claims due jobs, by priority and then age, as many as wanted."""
-    rows = run_prepared(db, _CLAIM, _parameters(by, wanted, look or Look()))
+    rows = ask(db, by, wanted, look or Look())
     summary = next(row for row in rows if row[0] is None)
     job_rows = sorted((row for row in rows if row[0] is not None), key=lambda row: cast(int, row[15]))
     return _claimed([row[:15] for row in job_rows], summary[14], summary[16])
+
+
+def ask(db: Db, by: ClaimingWorker, wanted: Sequence[Wanted], look: Look) -> Rows:
+    """Runs the claim, and returns the answer as PostgreSQL gives it."""
+    statement = _statement(takes_suspect=look.takes_suspect, has_rules=look.has_rules)
+    return run_prepared(db, statement, _parameters(by, wanted, look))
 
 
 # The jobs that claims choose from: of each gate a thousand, so that none hides those of another. Of the held ones the
@@ -339,8 +389,11 @@ SELECT its.queue, its.kind, its.priority, first.due, first.id
 def first_before(db: Db, marks: Mapping[Head, Bookmark]) -> dict[Head, Bookmark | None]:
     """Of the heads in which a job waits before the bookmark: a bookmark just before the first of them. None: it is due
     before any time that a bookmark can name."""
-    its = {"due": [mark.due for mark in marks.values()], "id": [mark.id for mark in marks.values()]}
-    rows = run_prepared(db, _FIRST_BEFORE, _columns("its", [*marks]) | its)
+    places = {
+        "due": array_of_texts([mark.due.isoformat() for mark in marks.values()]),
+        "id": array([mark.id for mark in marks.values()]),
+    }
+    rows = run_prepared(db, _FIRST_BEFORE, _columns("its", [*marks]) | places)
     return {Head(*row[:3]): None if row[3] is None else Bookmark(row[3], row[4] - 1) for row in rows}
 
 
@@ -379,48 +432,50 @@ def _parameters(by: ClaimingWorker, wanted: Sequence[Wanted], look: Look) -> dic
     return {
         "worker": by.id,
         "lease_for": by.lease_for,
-        "queues": list(by.queues) or None,
-        "kinds": [one.kind for one in wanted],
-        "executors": [one.executor for one in wanted],
-        "at_most": [one.at_most for one in wanted],
-        "at_once": [one.at_once for one in wanted],
+        "queues": array_of_texts(by.queues) if by.queues else None,
+        "kinds": array_of_texts([one.kind for one in wanted]),
+        "executors": array([one.executor for one in wanted]),
+        "at_most": array([one.at_most for one in wanted]),
+        "at_once": array([one.at_once for one in wanted]),
         "let_in": sum({one.executor: one.at_most for one in wanted}.values()),
         **_columns("from", [look.begin, *bookmarked]),
-        "after": ["-infinity", *(mark.due.isoformat() for mark in marks)],
-        "after_id": [0, *(mark.id for mark in marks)],
+        "after": array_of_texts(["-infinity", *(mark.due.isoformat() for mark in marks)]),
+        "after_id": array([0, *(mark.id for mark in marks)]),
         **_columns("until", [*bookmarked, look.end]),
         "heads": HEADS_AT_ONCE,
-        "has_rules": look.has_rules,
         "is_idle": look.is_idle,
-        "suspect": look.suspect,
-        "apart": list(look.apart),
-        "besides": list(look.besides),
-        "turn_queue": [queue for queue, _, _ in look.turns],
-        "turn_kind": [kind for _, kind, _ in look.turns],
-        "turn_lane": [lane for _, _, lane in look.turns],
+        "apart": array_of_texts(look.apart),
+        "besides": array(look.besides),
+        "turn_queue": array_of_texts([queue for queue, _, _ in look.turns]),
+        "turn_kind": array_of_texts([kind for _, kind, _ in look.turns]),
+        "turn_lane": array_of_texts([lane for _, _, lane in look.turns]),
     }
 
 
-def _columns(name: str, heads: Sequence[Head]) -> dict[str, Any]:
+def _columns(name: str, heads: Sequence[Head]) -> dict[str, str]:
     """The heads as the parameters `name`_queue, `name`_kind and `name`_priority."""
-    return {f"{name}_{column}": [getattr(head, column) for head in heads] for column in Head._fields}
+    return {
+        f"{name}_queue": array_of_texts([head.queue for head in heads]),
+        f"{name}_kind": array_of_texts([head.kind for head in heads]),
+        f"{name}_priority": array([head.priority for head in heads]),
+    }
 
 
 def _claimed(rows: list[tuple[Any, ...]], at: datetime, summary: Any) -> Claimed:
     its = json.loads(summary) if isinstance(summary, bytes | str) else summary
-    let_in = its["let_in"] or []
+    let_in = its.get("let_in") or []
     waits = [one["again_in"] for one in let_in if one.get("again_in") is not None]
     jobs = _jobs(rows)
     return Claimed(
         jobs=jobs,
         last=_last_of_each_head(jobs),
-        new_heads=[Head(*one) for one in its["found"] or []],
-        due={Head(*one) for one in its["due"] or []},
+        new_heads=[Head(*one) for one in its.get("found") or []],
+        due={Head(*one) for one in its.get("due") or []},
         is_cut=its["is_cut"],
-        due_in=None if its["due_in"] is None else max(0.0, float(its["due_in"])),
+        due_in=None if its.get("due_in") is None else max(0.0, float(its["due_in"])),
         again_in=min(waits, default=None),
         turns=[tuple(one) for each in let_in for one in each.get("after") or []],
-        locked=its["locked"] or [],
+        locked=[*(its.get("passed_over") or []), *(its.get("locked") or [])],
         at=at,
     )
 

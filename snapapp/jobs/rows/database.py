@@ -212,6 +212,16 @@ def run_prepared(db: Db, sql: str, parameters: Mapping[str, Any]) -> Rows:
     return psycopg.RawCursor(db).execute(numbered, [parameters[name] for name in names], prepare=True).fetchall()
 
 
+def array(values: Iterable[float]) -> str:
+    """Numbers as the text of a PostgreSQL array: ten times as fast as psycopg's adaptation of a list."""
+    return "{" + ",".join(map(str, values)) + "}"
+
+
+def array_of_texts(values: Iterable[str]) -> str:
+    """Likewise. All are quoted, because unquoted NULL, commas and braces mean something else."""
+    return "{" + ",".join(['"' + value.replace("\\", r"\\").replace('"', r"\"") + '"' for value in values]) + "}"
+
+
 @cache
 def _numbered(sql: str) -> tuple[bytes, list[str]]:
     """Returns the statement with $1, $2 … in place of its named placeholders, and their names in this order."""

@@ -208,7 +208,7 @@ class Claimer:
         took = monotonic() - sent_at
         self._parts.counts.claims += 1
         self._parts.counts.claim_seconds += took
-        if look.suspect is None:
+        if not look.takes_suspect:
             self.bookmarks.after_claim(look, {one.kind for one in wanted}, claimed, took)
         self._note_turns(claimed.turns)
         return claimed
@@ -273,10 +273,10 @@ class Claimer:
             return
         self._suspect = None
         self.suspects_wait = False  # the next beat sets it again while a suspect waits
-        is_idle = not len(self._held_jobs)
         wanted = self._wanted()
         if wanted:
-            look = Look(suspect="idle" if is_idle else "busy", apart=self._apart, besides=self._jobs_to_leave_out())
+            besides = self._jobs_to_leave_out()
+            look = Look(takes_suspect=True, is_idle=not len(self._held_jobs), apart=self._apart, besides=besides)
             try:
                 jobs = self._claim(wanted, look).jobs
             except Exception:

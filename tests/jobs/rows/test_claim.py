@@ -54,8 +54,9 @@ def claim_on(db: Db, claimed: Claimed, limit: int = 100) -> Claimed:
     return take(db, limit, Look(bookmarks=claimed.last))
 
 
-def alone(db: Db, by: ClaimingWorker = BY, how: str = "idle", *, apart: Sequence[str] = ()) -> list[int]:
-    return [one.id for one in take(db, look=Look(suspect=how, apart=apart), by=by).jobs]
+def alone(db: Db, by: ClaimingWorker = BY, *, is_idle: bool = True, apart: Sequence[str] = ()) -> list[int]:
+    look = Look(takes_suspect=True, is_idle=is_idle, apart=apart)
+    return [one.id for one in take(db, look=look, by=by).jobs]
 
 
 def test_a_claim_leases_the_job_and_counts_the_attempt(db: Db) -> None:
@@ -274,7 +275,7 @@ def test_a_claim_skips_what_another_one_is_taking(db: Db, other: Db) -> None:
 def test_no_job_is_both_unclaimable_and_unfinished(db: Db, status: str, gate: str) -> None:
     """D4: its attempts are used up, nobody settled it, so the next claim finds it and is told."""
     tired = make_job(db, status, attempt_count=3, max_attempts=3, gate=gate, losses=3 if gate == "alone" else 0)
-    [taken] = take(db, look=Look(suspect="idle") if gate == "alone" else None).jobs
+    [taken] = take(db, look=Look(takes_suspect=True) if gate == "alone" else None).jobs
     assert (taken.id, taken.exhausted) == (tired, True)
 
 
@@ -290,14 +291,14 @@ def test_a_suspect_is_claimed_alone_and_only_where_one_asks_for_it(db: Db) -> No
 def test_a_busy_worker_takes_a_suspect_that_has_let_others_go_first_or_has_a_process(db: Db) -> None:
     """Promise 3: it never shuts the door on others, and is not shut out for ever."""
     fresh = make_job(db, losses=2, gate="alone")
-    assert alone(db, how="busy") == []
+    assert alone(db, is_idle=False) == []
     patient = make_job(db, losses=2, gate="alone", next_retry_at=ago(minutes=2))
-    assert alone(db, how="busy") == [patient]
+    assert alone(db, is_idle=False) == [patient]
     short = make_job(db, losses=0, gate="alone", memory_mb=300)
-    assert alone(db, how="busy", apart=["test"]) == [fresh]
-    assert alone(db, how="busy", apart=["test"]) == []  # it needs the memory of others
+    assert alone(db, is_idle=False, apart=["test"]) == [fresh]
+    assert alone(db, is_idle=False, apart=["test"]) == []  # it needs the memory of others
     used_up = make_job(db, losses=2, gate="alone", attempt_count=3, max_attempts=3)
-    assert alone(db, how="busy") == [used_up]  # it will not run any more
+    assert alone(db, is_idle=False) == [used_up]  # it will not run any more
     assert alone(db) == [short]
 
 

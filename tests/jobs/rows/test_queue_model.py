@@ -335,10 +335,20 @@ class QueueMachine(RuleBasedStateMachine):
         kinds=st.sampled_from([KINDS, KINDS, ("a",)]),
         queues=st.sampled_from([(), (), (), ("media",)]),
         limit=st.sampled_from([1, 2, 5]),
+        has_rules=st.booleans(),
     )
-    def claim(self, worker: str, kinds: Collection[str], queues: tuple[str, ...], limit: int) -> None:
+    def claim(
+        self,
+        worker: str,
+        kinds: Collection[str],
+        queues: tuple[str, ...],
+        limit: int,
+        *,
+        has_rules: bool = True,
+    ) -> None:
+        """A claim that looks at limits, of which there are none, takes the same jobs as one that does not."""
         order = self.in_claim_order(partial(self._is_open, kinds=kinds, queues=queues))
-        claimed = self._claim(worker, kinds, limit, queues=queues)
+        claimed = self._claim(worker, kinds, limit, claim_rows.Look(has_rules=has_rules), queues=queues)
         assert [job.id for job in claimed.jobs] == order[:limit]
         self.bookmarks = claimed.last
         self._take(worker, claimed.jobs)
@@ -378,7 +388,7 @@ class QueueMachine(RuleBasedStateMachine):
         found = self.db.execute("SELECT id FROM snap_processing_job ORDER BY next_retry_at, id").fetchall()
         is_open = partial(self._is_open, kinds=kinds, queues=(), suspect=True)
         order = [job_id for (job_id,) in found if is_open(self.jobs[job_id])]
-        jobs = self._claim(worker, kinds, 5, claim_rows.Look(suspect="idle")).jobs
+        jobs = self._claim(worker, kinds, 5, claim_rows.Look(takes_suspect=True)).jobs
         assert [job.id for job in jobs] == order[:1]
         self._take(worker, jobs)
 
@@ -674,7 +684,7 @@ class QueueMachine(RuleBasedStateMachine):
         assert left == []
 
     def _claim_all(self) -> list[Job]:
-        suspect = claim_rows.Look(suspect="idle")
+        suspect = claim_rows.Look(takes_suspect=True)
         return self._claim("last", KINDS, 1000).jobs + self._claim("last", KINDS, 1000, suspect).jobs
 
 

@@ -237,7 +237,7 @@ def test_no_statement_reads_the_whole_table(deep: Db) -> None:
         "claim": lambda: held.extend(claimed(deep, look=Look(has_rules=False)).jobs),
         "claim under rules": lambda: held.extend(claimed(deep).jobs),
         "claim from a bookmark": lambda: claimed(deep, look=Look(bookmarks={HEAD: Bookmark(ago(hours=1), 0)})),
-        "claim of a suspect": lambda: claimed(deep, look=Look(suspect="idle")),
+        "claim of a suspect": lambda: claimed(deep, look=Look(takes_suspect=True)),
         "relabel": lambda: limits.relabel(deep),
         "beat": lambda: beat(deep, *(one.lease for one in held), ran_for=1.0),
         "lost": lambda: leases.lost(deep, [one.lease for one in held]),

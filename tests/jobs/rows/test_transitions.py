@@ -83,7 +83,7 @@ LOST = To("RETRY_WAIT", losses=2, gate="alone")
 STEPS = {
     "claim": Step(lambda db, held: claimed(db), {"PENDING": RUNS, "RETRY_WAIT": RUNS}),
     "claim, of a suspect": Step(
-        lambda db, held: claimed(db, look=Look(suspect="idle")),
+        lambda db, held: claimed(db, look=Look(takes_suspect=True)),
         dict.fromkeys(SUSPECTS, RUNS._replace(losses=2, gate="alone")),
     ),
     "beat": Step(lambda db, held: leases.beat(db, [held.lease], [1.0], DELAY), STILL),

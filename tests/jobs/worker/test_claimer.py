@@ -127,7 +127,7 @@ def test_news_that_come_while_a_claim_looks_for_them_are_kept(
 
         def claimed(db: Any, by: Any, wanted: Any, look: claim.Look) -> claim.Claimed:
             seen = claim_as_ever(db, by, wanted, look)
-            claimer.suspects_wait = look.suspect is not None  # as the duty says that recovers jobs
+            claimer.suspects_wait = look.takes_suspect  # as the duty says that recovers jobs
             return seen
 
         monkeypatch.setattr(limits, "relabel", labelled)

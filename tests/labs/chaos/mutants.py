@@ -15,7 +15,6 @@ _FENCES = {
 }
 _TOLD = "snap_id, attempt_count, max_attempts"
 _CAPPED = "snap_id, least(attempt_count, max_attempts), max_attempts"
-_CLAIMS = ("_CLAIM",)
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,10 +32,7 @@ MUTANTS = {
     "attempt-at-failure": Mutant(
         OVER_THE_CAP,
         (
-            *(
-                (name, "attempt_count = attempt_count + 1", "attempt_count = greatest(attempt_count, 1)")
-                for name in _CLAIMS
-            ),
+            ("_CLAIMED", "attempt_count = attempt_count + 1", "attempt_count = greatest(attempt_count, 1)"),
             (
                 "_END",
                 "least(job.attempt_count, job.max_attempts)",
@@ -46,7 +42,7 @@ MUTANTS = {
     ),
     # The cap is what makes a worker bury a job instead of running it: `attempt > max_attempts` in what the claim
     # returns. Here the claim never says more than the cap, so an exhausted job is claimed and run for ever.
-    "claim-without-cap": Mutant(RAN_EXHAUSTED, tuple((name, _TOLD, _CAPPED) for name in _CLAIMS)),
+    "claim-without-cap": Mutant(RAN_EXHAUSTED, (("_CLAIMED", _TOLD, _CAPPED),)),
 }
 
 

@@ -118,7 +118,7 @@ DEFECTS: dict[str, Mutant] = {
         "jobs/rows/test_claim::test_two_workers_at_once_never_get_the_same_job"
         " jobs/rows/test_claim::test_a_hundred_jobs_and_three_workers_make_a_hundred_completions"
         " docs/test_documents::test_stage_4_three_terminals_process_a_hundred_jobs_once_each",
-        (_CLAIM, "share.jobs\n                   FOR UPDATE SKIP LOCKED) AS job", "share.jobs) AS job"),
+        (_CLAIM, "share.jobs\n           FOR UPDATE SKIP LOCKED) AS job", "share.jobs) AS job"),
     ),
     "a-payload-is-what-comes": defect(
         "W4",
