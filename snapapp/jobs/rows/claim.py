@@ -34,16 +34,14 @@ known AS MATERIALIZED (
         %(after)s::timestamptz[], %(after_id)s::bigint[],
         %(until_queue)s::text[], %(until_kind)s::text[], %(until_priority)s::integer[])
       AS its (queue, kind, priority, after, after_id, until_queue, until_kind, until_priority)
-), found AS (
-    SELECT next.*, until_queue, until_kind, until_priority
-      FROM known CROSS JOIN LATERAL job_next_head(
-        known.queue, known.kind, known.priority, until_queue, until_kind, until_priority) AS next
+), found AS (  -- the heads after each known one; the known ones themselves have no due
+    SELECT queue, kind, priority, NULL::timestamptz AS due, until_queue, until_kind, until_priority FROM known
   UNION ALL
     SELECT next.*, until_queue, until_kind, until_priority
       FROM found CROSS JOIN LATERAL job_next_head(
         found.queue, found.kind, found.priority, until_queue, until_kind, until_priority) AS next
 ), fresh AS MATERIALIZED (
-    SELECT queue, kind, priority, due FROM found LIMIT %(heads)s
+    SELECT queue, kind, priority, due FROM found WHERE due IS NOT NULL LIMIT %(heads)s
 ), head AS MATERIALIZED (  -- heads of our kinds and queues, each with the time of its first job
     SELECT its.*, wanted.executor, wanted.at_most, wanted.at_once
       FROM (SELECT queue, kind, priority, after, after_id, first.due FROM known CROSS JOIN LATERAL (
