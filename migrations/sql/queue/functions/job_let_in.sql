@@ -82,7 +82,7 @@ BEGIN
           LEFT JOIN job_limit_key AS bucket USING (key)
          CROSS JOIN LATERAL job_limit_room(
             its.max_running, its.rate, its.burst, coalesce(running.jobs, 0), coalesce(bucket.full_at, now())) AS room
-    ), open AS MATERIALIZED (  -- lanes with room in each of their limits
+    ), open AS (  -- lanes with room in each of their limits
         SELECT turn.*, in_queue.key AS queue_key, in_queue.room AS queue_room, in_kind.key AS kind_key,
                in_kind.room AS kind_room, in_lane.key AS lane_key, in_lane.room AS lane_room, count(*) OVER () AS lanes
           FROM turn
@@ -90,7 +90,7 @@ BEGIN
           LEFT JOIN LATERAL (SELECT key, least(places, tokens) AS room FROM room WHERE key = 'kind:' || turn.kind) AS in_kind ON true
           LEFT JOIN LATERAL (SELECT key, least(places, tokens) AS room FROM room WHERE key = 'key:' || turn.lane) AS in_lane ON true
          WHERE coalesce(in_queue.room, 1) > 0 AND coalesce(in_kind.room, 1) > 0 AND coalesce(in_lane.room, 1) > 0
-    ), candidate AS MATERIALIZED (
+    ), candidate AS (
         SELECT open.*, job.id, job.priority, job.is_suspect, row_number() OVER lane_order AS nth,
                -- the age of a fair queue is that of its oldest job, whose turn may come late
                min(job.next_retry_at) OVER (PARTITION BY CASE WHEN open.is_fair THEN open.queue ELSE job.id::text END) AS due
@@ -104,10 +104,10 @@ BEGIN
              ORDER BY priority DESC, next_retry_at, id
              LIMIT least(at_most, open.queue_room, open.kind_room, open.lane_room, 4 * at_most / lanes + 1)) AS job
         WINDOW lane_order AS (PARTITION BY open.queue, open.kind, open.lane ORDER BY job.priority DESC, job.next_retry_at, job.id)
-    ), placed AS MATERIALIZED (
+    ), placed AS (
         SELECT *, row_number() OVER (ORDER BY priority DESC, due, CASE WHEN is_fair THEN nth ELSE 0 END, turn, nth) AS place
           FROM candidate
-    ), counted AS MATERIALIZED (  -- for each of its keys, which one a job is
+    ), counted AS (  -- for each of its keys, which one a job is
         SELECT *, row_number() OVER (PARTITION BY queue_key ORDER BY place) AS in_queue,
                row_number() OVER (PARTITION BY kind_key ORDER BY place) AS in_kind,
                row_number() OVER (PARTITION BY lane_key ORDER BY place) AS in_lane,
