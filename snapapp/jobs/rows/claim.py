@@ -129,6 +129,7 @@ chosen AS MATERIALIZED (
      ORDER BY next_retry_at, id LIMIT 1 FOR UPDATE SKIP LOCKED
 )
 """
+# Those of `chosen` that nobody else has locked.
 _CHOSEN = """
 of_chosen AS (
     SELECT job.id, coalesce(chosen.due, job.next_retry_at) AS due, job.max_attempts, executor, at_most, at_once,
