@@ -26,7 +26,7 @@ from snapapp.jobs.rows.database import Row
 from snapapp.jobs.rows.database import connect as connect_as_worker
 from snapapp.jobs.settings import JobsSettings
 from snapapp.jobs.worker.capacity.admission import Admission
-from snapapp.jobs.worker.claimer import Claimer
+from snapapp.jobs.worker.claiming.claimer import Claimer
 
 _BATCH = 100
 _WARM_UPS = 5  # psycopg prepares a statement at its fourth use

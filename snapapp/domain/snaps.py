@@ -12,7 +12,8 @@ from sqlalchemy.dialects.postgresql import ARRAY, JSONPATH, insert
 from sqlalchemy.orm import Session, aliased, contains_eager
 from sqlalchemy.orm.attributes import set_committed_value
 
-from snapapp.domain import subject_index, templates, videos
+from snapapp.domain import templates, videos
+from snapapp.domain.finding import subject_index
 from snapapp.domain.rules import snaps as snap_rules
 from snapapp.domain.rules import validation
 from snapapp.domain.rules.snaps import INSTANT_SECONDS, NICKNAME_LONGEST

@@ -13,7 +13,7 @@ from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.orm import Session
 
 from snapapp.domain import kinds, payloads, storage_use
-from snapapp.domain.paging import FIRST, Order, Page, Window
+from snapapp.domain.finding.paging import FIRST, Order, Page, Window
 from snapapp.domain.rules import rights
 from snapapp.domain.rules.texts import composed
 from snapapp.domain.tables import Operator, Snap, Video

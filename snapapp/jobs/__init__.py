@@ -14,7 +14,7 @@ Declare a processor, enqueue in your transaction, start a worker:
     with Worker(url): ...                    # or FastAPI(lifespan=lifespan(url)), or `snapapp worker`
 
 To follow one job, read the modules in this order: `model` (what a job is), `registry` (which kinds are declared),
-`adding` and `workflows` (how a job is added), `rows` (every SQL statement on jobs), `worker/claimer` (how a worker
+`adding` and `workflows` (how a job is added), `rows` (every SQL statement on jobs), `worker/claiming` (how a worker
 claims a job), `worker/slots`, `executors` and `executors/attempt` (how the job runs), `context` (which tenant's data it
 may touch), `worker/connections` (how it borrows a database connection), `worker/watchdog` (who enforces its timeout),
 `worker/finish`, `worker/hooks` and `worker/settler` (how its outcome is written down), `worker/leases` (how a worker

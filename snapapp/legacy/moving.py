@@ -13,7 +13,8 @@ from sqlalchemy import func, select, update
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.orm import Session
 
-from snapapp.domain import marking, snaps, subject_index, tenants, videos
+from snapapp.domain import marking, snaps, tenants, videos
+from snapapp.domain.finding import subject_index
 from snapapp.domain.tables import Ended, Operator, Share, Snap, Template, Tenant, Video
 from snapapp.jobs import enqueue
 from snapapp.jobs.amounts import counted

@@ -12,11 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as some
 from sqlalchemy.orm import Session
 
-from snapapp.domain import search, snaps, templates, webhooks
+from snapapp.domain import snaps, templates, webhooks
+from snapapp.domain.finding import search
+from snapapp.domain.finding.search import Criteria
 from snapapp.domain.rules import subjects
 from snapapp.domain.rules.subjects import Attribute, Subject
 from snapapp.domain.rules.texts import composed
-from snapapp.domain.search import Criteria
 from snapapp.domain.tables import Snap
 from snapapp.errors import Conflict, Invalid, NotFound
 from tests.domain.making import OWN, acting, make_snap

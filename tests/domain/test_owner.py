@@ -11,7 +11,8 @@ import pytest
 import sqlalchemy
 from psycopg import sql
 
-from snapapp.domain import search, sharing, snaps, tenants
+from snapapp.domain import sharing, snaps, tenants
+from snapapp.domain.finding import search
 from snapapp.errors import MigrationError, PublicSnapNotFound
 from snapapp.jobs.model import Buried, Failure
 from snapapp.jobs.rows import lifecycle

@@ -13,9 +13,10 @@ import sqlalchemy
 from sqlalchemy import event
 from sqlalchemy.orm import Session
 
-from snapapp.domain import search, sharing, snaps, tenants, videos
-from snapapp.domain.paging import Window
-from snapapp.domain.search import Criteria
+from snapapp.domain import sharing, snaps, tenants, videos
+from snapapp.domain.finding import search
+from snapapp.domain.finding.paging import Window
+from snapapp.domain.finding.search import Criteria
 from snapapp.domain.tables import SnapStatus
 from snapapp.jobs.rows.database import sqlalchemy_url
 from snapapp.postgres import database

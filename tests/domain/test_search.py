@@ -8,9 +8,10 @@ from uuid import UUID, uuid4
 import pytest
 from sqlalchemy.orm import Session
 
-from snapapp.domain import search, sharing, snaps, videos
-from snapapp.domain.paging import Window
-from snapapp.domain.search import Criteria
+from snapapp.domain import sharing, snaps, videos
+from snapapp.domain.finding import search
+from snapapp.domain.finding.paging import Window
+from snapapp.domain.finding.search import Criteria
 from snapapp.domain.tables import Snap, SnapStatus
 from snapapp.errors import Invalid, UnsupportedSort
 from tests.domain.making import EVIDENCE, OWN, make_snap, subject

@@ -8,7 +8,7 @@ import pytest
 from sqlalchemy.orm import Session
 
 from snapapp.domain import videos
-from snapapp.domain.paging import Window
+from snapapp.domain.finding.paging import Window
 from snapapp.errors import Invalid, VideoNotFound
 from tests.domain.making import OWN, an_upload
 from tests.factory import ago

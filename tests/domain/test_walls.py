@@ -12,9 +12,10 @@ import pytest
 import sqlalchemy
 from sqlalchemy.orm import Session
 
-from snapapp.domain import idempotency, operators, search, sharing, snaps, storage_use, templates, videos, webhooks
-from snapapp.domain.paging import Window
-from snapapp.domain.search import Criteria
+from snapapp.domain import idempotency, operators, sharing, snaps, storage_use, templates, videos, webhooks
+from snapapp.domain.finding import search
+from snapapp.domain.finding.paging import Window
+from snapapp.domain.finding.search import Criteria
 from snapapp.domain.tables import OperatorRole, Snap, SnapStatus
 from snapapp.errors import LinkWrong, NotFound
 from snapapp.postgres import database as db

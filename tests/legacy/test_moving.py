@@ -12,9 +12,10 @@ import pytest
 import sqlalchemy
 
 from snapapp import storage
-from snapapp.domain import search, sharing, snaps, templates, tenants, videos
+from snapapp.domain import sharing, snaps, templates, tenants, videos
+from snapapp.domain.finding import search
+from snapapp.domain.finding.search import Criteria
 from snapapp.domain.rules.snaps import DEFAULT_OVERLAY
-from snapapp.domain.search import Criteria
 from snapapp.domain.tables import Field, SnapStatus
 from snapapp.errors import TokenWrong
 from snapapp.jobs import enqueue

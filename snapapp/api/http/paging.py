@@ -8,7 +8,7 @@ from fastapi import Query
 from pydantic import Field
 
 from snapapp.api.http.schema import Digits, Id, Shown
-from snapapp.domain.paging import FURTHEST, LONGEST, Page, Window
+from snapapp.domain.finding.paging import FURTHEST, LONGEST, Page, Window
 
 Offset = Annotated[int, Query(ge=0, le=FURTHEST, description="How many to skip."), Digits]
 Limit = Annotated[int, Query(ge=1, le=LONGEST, description="How many at most."), Digits]

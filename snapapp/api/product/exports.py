@@ -27,8 +27,8 @@ from snapapp.api.product.public import names_of
 from snapapp.api.product.snap_views import Places, SnapLine, line_of
 from snapapp.api.product.snaps import Narrowed
 from snapapp.api.product.urls import Placed
-from snapapp.domain import search
-from snapapp.domain.paging import LONGEST, Page, Window
+from snapapp.domain.finding import search
+from snapapp.domain.finding.paging import LONGEST, Page, Window
 from snapapp.domain.tables import Snap
 from snapapp.domain.transactions import TenantTransaction
 from snapapp.process.monolith import Monolith

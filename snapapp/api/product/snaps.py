@@ -21,10 +21,11 @@ from snapapp.api.product.job_waiting import Waiting, WaitingDep, is_worked
 from snapapp.api.product.snap_schema import Attribute, Correction, Nickname, SnapRequest, Subject
 from snapapp.api.product.snap_views import MySnapList, SnapList, SnapWhole, lines_of, whole_of
 from snapapp.api.product.urls import Placed
-from snapapp.domain import kinds, marking, search, snaps
-from snapapp.domain.paging import Window
+from snapapp.domain import kinds, marking, snaps
+from snapapp.domain.finding import search
+from snapapp.domain.finding.paging import Window
+from snapapp.domain.finding.search import Criteria
 from snapapp.domain.rules import subjects
-from snapapp.domain.search import Criteria
 from snapapp.domain.snaps import NewSnap, Removal
 from snapapp.domain.tables import Snap, SnapStatus
 from snapapp.domain.transactions import Begin

@@ -25,12 +25,12 @@ from snapapp.jobs.schedules.declared import Routine
 from snapapp.jobs.schedules.scheduler import Scheduler
 from snapapp.jobs.worker import self_description
 from snapapp.jobs.worker.capacity.admission import Admission
-from snapapp.jobs.worker.claimer import Claimer
+from snapapp.jobs.worker.claiming.claimer import Claimer
+from snapapp.jobs.worker.claiming.next_claim import NextClaim
 from snapapp.jobs.worker.duties import Duties
 from snapapp.jobs.worker.leases.heartbeat import Heartbeat
 from snapapp.jobs.worker.leases.held import JobChannel
 from snapapp.jobs.worker.leases.recovery import Recovery
-from snapapp.jobs.worker.next_claim import NextClaim
 from snapapp.jobs.worker.notes import NotesWriter
 from snapapp.jobs.worker.parts import WorkerParts
 from snapapp.jobs.worker.self_description import Vitals

@@ -17,7 +17,7 @@ from starlette.types import Message
 
 from snapapp.api.http import spreadsheet
 from snapapp.api.product import exports
-from snapapp.domain import search
+from snapapp.domain.finding import search
 from snapapp.storage import StorageError
 from tests.api.examples import FILES, SNAPS, body, complete, fail, mark, monolith, number, text
 from tests.factory import Db

@@ -13,7 +13,7 @@ from snapapp.jobs import events
 from snapapp.jobs.registry import Registry
 from snapapp.jobs.rows import claim
 from snapapp.jobs.rows.claim import Head, Look
-from snapapp.jobs.worker import bookmarks
+from snapapp.jobs.worker.claiming import bookmarks
 from snapapp.jobs.worker.worker import Worker
 from tests.factory import Db, ago, make_job, make_jobs, row
 from tests.jobs.working import until, until_status, working

@@ -15,7 +15,7 @@ from snapapp.jobs.process.runtime import Runtime
 from snapapp.jobs.registry import Registry
 from snapapp.jobs.rows import claim, limits
 from snapapp.jobs.rows.claim import HEADS_AT_ONCE
-from snapapp.jobs.worker import claimer
+from snapapp.jobs.worker.claiming import claimer
 from tests.factory import Db, hence, make_job, make_jobs, row
 from tests.jobs.working import quick_settings, until, until_status, working
 

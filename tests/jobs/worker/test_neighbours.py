@@ -18,7 +18,7 @@ from sqlalchemy import Connection
 from snapapp.jobs import Job, enqueue_many, events
 from snapapp.jobs.process.runtime import Runtime
 from snapapp.jobs.registry import Registry
-from snapapp.jobs.worker import claimer
+from snapapp.jobs.worker.claiming import claimer
 from tests.factory import Db, ago, hence, make_job, make_jobs, move, row, scalar, statuses
 from tests.jobs.executors.test_executors import put
 from tests.jobs.rows.limits.limiting import limit

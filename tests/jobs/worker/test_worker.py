@@ -18,7 +18,7 @@ from snapapp.jobs.process.runtime import Runtime
 from snapapp.jobs.registry import Registry
 from snapapp.jobs.rows import lifecycle
 from snapapp.jobs.rows.roster import BeatAnswer
-from snapapp.jobs.worker.next_claim import NextClaim
+from snapapp.jobs.worker.claiming.next_claim import NextClaim
 from snapapp.jobs.worker.wakeup import Listener
 from snapapp.jobs.worker.worker import Worker
 from tests.factory import Db, hence, make_job, row
@@ -122,7 +122,7 @@ def beside(monkeypatch: pytest.MonkeyPatch, ours: Callable[[], object], theirs: 
         return monotonic()
 
     with monkeypatch.context() as patched:
-        patched.setattr("snapapp.jobs.worker.next_claim.monotonic", now)
+        patched.setattr("snapapp.jobs.worker.claiming.next_claim.monotonic", now)
         ours()
     thread.join()
 

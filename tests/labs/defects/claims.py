@@ -202,7 +202,7 @@ DEFECTS: dict[str, Mutant] = {
         "Q32 D6",
         "claims are counted, and not what they brought",
         "jobs/test_events::test_what_a_worker_did_is_counted_once_and_stands_on_the_roster",
-        ("snapapp/jobs/worker/claimer.py", "counts.claimed += len(jobs)", "counts.claimed += 1"),
+        ("snapapp/jobs/worker/claiming/claimer.py", "counts.claimed += len(jobs)", "counts.claimed += 1"),
     ),
     "a-batch-counts-once": defect(
         "Q33 Q34 S26",

@@ -65,14 +65,14 @@ DEFECTS: dict[str, Mutant] = {
         "S19",
         "the snaps of a video come in the order in which they were marked",
         "domain/test_search::test_the_snaps_of_a_video_come_by_moment",
-        ("snapapp/domain/search.py", "(nickname)], BY_MOMENT, window)", "(nickname)], BY_CREATION, window)"),
+        ("snapapp/domain/finding/search.py", "(nickname)], BY_MOMENT, window)", "(nickname)], BY_CREATION, window)"),
     ),
     "every-subject": defect(
         "S20",
         "a search for a subject's id finds what its attributes find, whatever the id",
         "api/product/test_lists::test_a_subject_is_found_by_its_id_and_its_attributes",
         (
-            "snapapp/domain/search.py",
+            "snapapp/domain/finding/search.py",
             "        yield Snap.subject_id == composed(criteria.subject_id)\n",
             "        yield Snap.subject_id.is_not(None)\n",
         ),
@@ -82,7 +82,7 @@ DEFECTS: dict[str, Mutant] = {
         "whoever writes his name in another case has marked nothing",
         "api/product/test_lists::test_mine_are_those_with_my_name_in_any_case",
         (
-            "snapapp/domain/search.py",
+            "snapapp/domain/finding/search.py",
             "return [Snap.nickname_lower == func.lower(composed(nickname))]",
             "return [Snap.nickname == nickname]",
         ),
@@ -91,7 +91,7 @@ DEFECTS: dict[str, Mutant] = {
         "S22",
         "a list that ends with its page says that there is more",
         "api/product/test_lists::test_a_list_says_which_part_it_is_and_whether_there_is_more",
-        ("snapapp/domain/paging.py", "len(rows) > window.limit, *self", "True, *self"),
+        ("snapapp/domain/finding/paging.py", "len(rows) > window.limit, *self", "True, *self"),
     ),
     "a-link-each-time": defect(
         "S23",

@@ -21,9 +21,10 @@ from snapapp.api.product.pages.moment import page_moment
 from snapapp.api.product.pages.page import answered, shown
 from snapapp.api.product.snap_views import lines_of
 from snapapp.api.product.urls import Placed, for_page
-from snapapp.domain import search, templates
-from snapapp.domain.paging import Page, Window
-from snapapp.domain.search import Criteria
+from snapapp.domain import templates
+from snapapp.domain.finding import search
+from snapapp.domain.finding.paging import Page, Window
+from snapapp.domain.finding.search import Criteria
 from snapapp.domain.tables import Snap, SnapStatus
 from snapapp.domain.transactions import TenantTransaction
 from snapapp.errors import Invalid

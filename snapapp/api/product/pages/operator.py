@@ -17,9 +17,10 @@ from snapapp.api.product.pages.moment import page_moment, said_of
 from snapapp.api.product.pages.page import answered, here, shown
 from snapapp.api.product.snap_views import SnapLine, line_of, lines_of
 from snapapp.api.product.urls import for_page
-from snapapp.domain import search, snaps
-from snapapp.domain.paging import Window
-from snapapp.domain.search import Criteria
+from snapapp.domain import snaps
+from snapapp.domain.finding import search
+from snapapp.domain.finding.paging import Window
+from snapapp.domain.finding.search import Criteria
 from snapapp.domain.transactions import TenantTransaction
 from snapapp.errors import Invalid
 

@@ -23,8 +23,9 @@ from snapapp.api.product.snaps import refuse_without_room
 from snapapp.api.product.urls import Placed
 from snapapp.api.product.videos import remote_playback
 from snapapp.api.product.videos.remote_playback import Played
-from snapapp.domain import kinds, payloads, search, storage_use, videos
-from snapapp.domain.paging import Window
+from snapapp.domain import kinds, payloads, storage_use, videos
+from snapapp.domain.finding import search
+from snapapp.domain.finding.paging import Window
 from snapapp.domain.tables import Video
 from snapapp.errors import error_for_client
 from snapapp.jobs import enqueue

@@ -14,9 +14,9 @@ from snapapp.jobs.model import Job
 from snapapp.jobs.rows import claim, leases, limits
 from snapapp.jobs.rows.claim import FIRST, HEADS_AT_ONCE, LAST, Claimed, ClaimingWorker, Head, Look, Wanted
 from snapapp.jobs.rows.database import is_away, waited_in_vain
-from snapapp.jobs.worker.bookmarks import Bookmarks
 from snapapp.jobs.worker.capacity.admission import Admission
 from snapapp.jobs.worker.capacity.pace import AHEAD
+from snapapp.jobs.worker.claiming.bookmarks import Bookmarks
 from snapapp.jobs.worker.parts import WorkerParts
 
 _TURNS = 256  # at most: queues and kinds under limits or fairness of which the last lane is remembered

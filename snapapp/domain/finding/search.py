@@ -12,7 +12,7 @@ from sqlalchemy import ColumnElement, CompoundSelect, Select, and_, any_, exists
 from sqlalchemy.orm import Session
 
 from snapapp.domain import snaps
-from snapapp.domain.paging import FIRST, Order, Page, Window
+from snapapp.domain.finding.paging import FIRST, Order, Page, Window
 from snapapp.domain.rules import subjects, validation
 from snapapp.domain.rules.texts import composed
 from snapapp.domain.tables import Ended, Snap, SnapStatus, SubjectAttribute, SubjectWord, Video
