@@ -42,12 +42,14 @@ class ThreadExecutor:
         return [job for job in self._at_work if job]
 
     def put(self, jobs: list[Job]) -> None:
-        a_slot_waits = self.load() < self.slots
+        slots_suffice = self.load() + len(jobs) <= self.slots
         self._entered += len(jobs)
         put = self._buffer.put
         for job in jobs:
             put(job)
-        if a_slot_waits:  # it would begin only when this thread, which has the interpreter's lock, waits for something
+        # A waiting slot would begin only when this thread, which has the interpreter's lock, waits for something. With
+        # more jobs than slots this thread should rather go on: the drain lost a sixth of its speed.
+        if slots_suffice:
             sleep(_A_MOMENT)
 
     def take_back(self) -> list[Job]:
