@@ -126,6 +126,16 @@ def test_age_decides_across_kinds_and_keys(db: Db) -> None:
     assert order == [oldest, *flood, young]
 
 
+def test_names_with_any_characters_are_claimed(db: Db) -> None:
+    """Names go to PostgreSQL inside of the text of an array, where quotes, commas and NULL mean something."""
+    names = ['a"b', "back\\slash", "one,two", "{a,b}", "NULL", " blank ", 'end\\"', "é%s"]
+    ids = [make_job(db, kind=name, queue=name) for name in names]
+    by = ClaimingWorker("ana", MINUTE, tuple(names))
+    first = take(db, 1, kinds=names, by=by)
+    rest = take(db, kinds=names, look=Look(bookmarks=first.last), by=by)
+    assert sorted(one.id for one in [*first.jobs, *rest.jobs]) == ids
+
+
 def test_what_is_claimed_together_comes_by_priority_then_age(db: Db) -> None:
     """Promise 12."""
     ages = [(priority, minutes) for priority in (0, 5) for minutes in (1, 3, 2)]
