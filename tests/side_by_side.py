@@ -12,12 +12,13 @@ import threading
 from collections.abc import Sequence
 from contextlib import redirect_stdout, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 from execnet import gateway_io
 from execnet.gateway_base import ExecModel, Popen2IO
 
+from snapapp.jobs.os import exits
 from tests import warm
 
 _PROCESSES = 5  # on two processors: tests mostly wait
@@ -38,7 +39,7 @@ def main(arguments: Sequence[str]) -> int:
         if fork.pid == 0:
             for earlier in waiting:
                 earlier.let_go()
-            return fork.work()
+            fork.work()
         waiting.append(fork)
     _hand_out(waiting)
     try:
@@ -74,12 +75,12 @@ class _Fork:
         os.close(self.input)
         os.close(self.output)
 
-    def work(self) -> int:
+    def work(self) -> NoReturn:
         sys.stdin, sys.stdout = os.fdopen(0), os.fdopen(1, "w")
         told = sys.stdin.readline()  # nothing, where fewer processes were asked for
         if told:
             exec(eval(told), {"__name__": "__main__"})
-        return 0
+        exits.leave(0)
 
 
 class _Line(Popen2IO):
@@ -109,4 +110,4 @@ def _hand_out(waiting: list[_Fork]) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    exits.leave(main(sys.argv[1:]))

@@ -18,6 +18,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from snapapp.jobs.os import exits
 from tests import ROOT
 
 _LONGEST = 1 << 20  # bytes that a command and its environment may take
@@ -110,8 +111,9 @@ def main(number: int) -> None:
     gc.freeze()  # else the first collection of every fork copies all pages
     with socket.socket(fileno=number) as wire:
         asked = _asked_of_a_fork(wire)
-    if asked is not None:
-        _become(**asked)
+    if asked is None:
+        exits.leave(0)
+    _become(**asked)
 
 
 def _asked_of_a_fork(wire: socket.socket) -> dict[str, Any] | None:
@@ -152,7 +154,12 @@ def _become(command: list[str], folder: str, environment: dict[str, str]) -> Non
     time.tzset()
     sys.path[0] = folder
     module, *sys.argv[1:] = command
-    runpy.run_module(module, run_name="__main__", alter_sys=True)
+    try:
+        runpy.run_module(module, run_name="__main__", alter_sys=True)
+    except SystemExit as end:
+        if not isinstance(end.code, int):
+            raise
+        exits.leave(end.code)
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@ answers, the parent's pid, a pipe for stack dumps, and the modules to import bef
 """
 
 import faulthandler
+import gc
 import importlib
 import os
 import signal
@@ -19,7 +20,7 @@ from snapapp.jobs.context import Within
 from snapapp.jobs.errors import InvalidJob, JobCancelled, NoConnection, Permanent, Snooze
 from snapapp.jobs.executors import messages
 from snapapp.jobs.model import Failure, Job, deciding, describe, to_json
-from snapapp.jobs.os import parentage
+from snapapp.jobs.os import exits, parentage
 from snapapp.jobs.os.forks import end_if_forked
 
 
@@ -65,6 +66,7 @@ def main(arguments: list[str]) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the worker, which then stops its children
     for module in arguments[4:]:
         importlib.import_module(module)
+    gc.freeze()  # the modules stay: to look through them for garbage would be in vain, and takes a job long
     process_hooks.start(_complain)
     pipe = Pipe(answers)
     pipe.say({"ready": os.getpid(), "has_an_end": process_hooks.has_an_end()})
@@ -74,6 +76,7 @@ def main(arguments: list[str]) -> None:
         pipe.say({"begun": True}, job)
         pipe.say(_answer(request, job, pipe) | {"kept": process_hooks.kept()}, job)
     process_hooks.stop(_complain)
+    exits.leave(0)
 
 
 def _complain(hook: str, error: BaseException) -> None:

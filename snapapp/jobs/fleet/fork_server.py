@@ -46,10 +46,9 @@ def main(arguments: list[str]) -> None:
         if pid is None:
             os.close(requests)
             os.close(answers)
-            code = _live(request, supervisor)
-            exits.leave(code)
-            sys.exit(code)
+            exits.leave(_live(request, supervisor))
         messages.write(answers, {"started": pid})
+    exits.leave(0)
 
 
 def _fork(supervisor: int) -> int | None:

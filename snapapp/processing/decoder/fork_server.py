@@ -16,6 +16,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from snapapp.jobs.os import exits
 from snapapp.processing.decoder import process
 from snapapp.processing.decoder.protocol import ENDED, FORK
 
@@ -35,7 +36,7 @@ def main(arguments: list[str]) -> None:
     while True:
         word, files, _, _ = socket.recv_fds(control, 1, _FILES)
         if not word:
-            return  # the child is gone
+            exits.leave(0)  # the child is gone
         if word == FORK:
             _serve(control, files)
 
