@@ -2,6 +2,7 @@
 
 import asyncio
 import errno
+import gc
 import logging
 import select
 import shutil
@@ -46,6 +47,7 @@ def run(_arguments: Namespace, settings: Settings) -> int:
                 monolith.start()
             if not signals.noted:  # Python may drop the KeyboardInterrupt, if a destructor is running
                 app = create_app(settings, monolith, noted=signals.noted)
+                gc.freeze()  # a full collection that looks through it would stop all threads for a sixth of a second
                 server = Server(app, signals.noted, on_ready=lambda: _greet(settings, monolith, _url(listening)))
                 server.run(sockets=[listening])
         except KeyboardInterrupt:
