@@ -236,6 +236,7 @@ class Settler:
             # what only waited in memory goes back whenever the slots are busy for a second: no news
             name, level = events.JOB_INTERRUPTED, logging.DEBUG if job.started_at is None else logging.WARNING
         failure = outcome.failure if isinstance(outcome, Retried | Buried | Stopped) else None
+        error = failure.error if failure else None if status else "its result was not written"
         with tracing.at(job.traceparent):
             self._parts.events.emit(
                 name,
@@ -247,7 +248,7 @@ class Settler:
                 status=status.value if status else "LEASE_LOST",
                 duration_ms=None if ran_for is None else round(ran_for * 1000, 3),
                 request_id=job.request_id,
-                **({"error": failure.error} if failure else {}),
+                **({"error": error} if error else {}),
             )
 
 

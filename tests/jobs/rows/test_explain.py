@@ -500,7 +500,7 @@ def test_no_job_is_told_in_sql_and_an_error_elsewhere(db: Db) -> None:
 
 @pytest.mark.parametrize(
     ("span", "words"),
-    [("0", "0 ms"), ("1.5 s", "1 s"), ("119 s", "119 s"), ("2 min", "2 min"), ("3 h", "3 h"), ("-50 h", "2 days")],
+    [("0", "0 ms"), ("1.5 s", "1 s"), ("119 s", "119 s"), ("2 min", "2 min"), ("3 h", "3 h"), ("-50 h", "2 d")],
 )
 def test_durations_are_said_in_the_unit_that_a_person_would_choose(db: Db, span: str, words: str) -> None:
     assert db.execute("SELECT job_span(%s::interval)", [span]).fetchone() == (words,)

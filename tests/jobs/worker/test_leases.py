@@ -32,7 +32,8 @@ def test_a_worker_that_lost_its_lease_cannot_complete(url: str, db: Db, registry
         gate.wait_until_entered()
         db.execute("UPDATE snap_processing_job SET lease_seq = lease_seq + 2 WHERE id = %s", [job_id])
         gate.open.set()
-        heard.wait_for(events.JOB_LOST)
+        told = heard.wait_for(events.JOB_LOST)
+    assert told.facts["error"] == "its result was not written"
     assert effects(db) == []
     assert row(db, job_id).status == "RUNNING"
 
