@@ -5,7 +5,7 @@ import logging
 import os
 import sys
 import threading
-from concurrent.futures import thread as pools
+from concurrent.futures.thread import _threads_queues
 from contextlib import suppress
 from time import monotonic
 from typing import NoReturn
@@ -19,12 +19,10 @@ def leave(code: int) -> NoReturn:
     returns. And it would free each of its objects one by one, which takes a service half a second of a processor, and
     for which a forked process copies all memory that it shares."""
     ends_at = monotonic() + _LAST_THREADS
-    with pools._global_shutdown_lock:  # threads of pools that have nothing to do wait to be told
-        pools._shutdown = True
-    for queue in pools._threads_queues.values():
-        queue.put(None)
+    with suppress(RuntimeError):  # no thread can be started
+        threading.Thread(target=_end_pools, name="end pools", daemon=True).start()
     threads = [one for one in threading.enumerate() if not one.daemon and one is not threading.main_thread()]
-    threads += pools._threads_queues  # threads of pools: Python waits for these even if they are daemons
+    threads += _threads_queues  # threads of pools: Python waits for these even if they are daemons
     for thread in threads:
         thread.join(max(0.0, ends_at - monotonic()))
     if hanging := [thread.name for thread in threads if thread.is_alive()]:
@@ -34,3 +32,9 @@ def leave(code: int) -> NoReturn:
         with suppress(OSError, ValueError):  # nobody reads it any more
             stream.flush()
     os._exit(code)
+
+
+def _end_pools() -> None:
+    """As Python would: pools of threads and of processes are told to end, and waited for."""
+    for end in reversed(threading._threading_atexits):  # type: ignore[attr-defined]
+        end()

@@ -2,7 +2,10 @@
 
 import subprocess
 import sys
+from pathlib import Path
 from textwrap import dedent
+
+from tests.jobs.working import until
 
 
 def left(code: str) -> subprocess.CompletedProcess[str]:
@@ -52,6 +55,17 @@ def test_threads_of_a_pool_that_have_nothing_to_do_are_not_waited_for() -> None:
         exits.leave(0)
     """)
     assert (ended.returncode, ended.stdout, ended.stderr) == (0, "True\n", "")
+
+
+def test_a_pool_of_processes_leaves_none_behind() -> None:
+    ended = left("""
+        from concurrent.futures import ProcessPoolExecutor
+        pool = ProcessPoolExecutor(2)
+        print(pool.submit(__import__("os").getpid).result())
+        exits.leave(0)
+    """)
+    assert (ended.returncode, ended.stderr) == (0, "")
+    until(lambda: not Path(f"/proc/{int(ended.stdout)}").exists())
 
 
 def test_a_stream_that_is_closed_keeps_nobody() -> None:
