@@ -95,7 +95,7 @@ def archive_of(media: str, settings: Settings) -> Archive:
     if media.startswith("s3://"):
         return Archive(_bucket(media, settings), ours)
     if not Path(media).is_dir():
-        raise LegacyError(f"--media {media} is no folder. Nothing was brought over.")
+        raise LegacyError(f"--media {media} is no folder.")
     return Archive(Local(Path(media), Room(Path(media), 0)), ours)
 
 
@@ -105,7 +105,7 @@ def _bucket(media: str, settings: Settings) -> S3:
     if not bucket or not settings.s3_access_key_id or not settings.s3_secret_access_key:
         raise LegacyError(
             "--media s3://BUCKET/PREFIX needs SNAPAPP_S3_ACCESS_KEY_ID and SNAPAPP_S3_SECRET_ACCESS_KEY, and perhaps "
-            "SNAPAPP_S3_ENDPOINT. Nothing was brought over."
+            "SNAPAPP_S3_ENDPOINT."
         )
     old_storage = storage.from_settings(
         replace(settings, storage=StorageKind.S3, s3_bucket=bucket, s3_prefix=prefix.strip("/"))

@@ -28,7 +28,6 @@ Row = Mapping[str, Any]
 Step = Callable[[], None]
 
 _REMARKS = 20
-_NOTHING = "Nothing was brought over."
 
 
 @dataclass(slots=True)
@@ -86,7 +85,7 @@ def move(old: Old, url: str, archive: Archive | None, step: Step = lambda: None)
 def _in_lines(refusals: list[str]) -> str:
     shown = "\n".join(refusals[:_REMARKS])
     more = f"\nAnd {len(refusals) - _REMARKS} more." if len(refusals) > _REMARKS else ""
-    return f"{shown}{more} {_NOTHING}"
+    return f"{shown}{more}"
 
 
 def _copy_files(old: Old, archive: Archive, step: Step) -> dict[UUID, list[Artefact]]:
@@ -183,7 +182,7 @@ def _renumber(ours: Session, tenant: str, template_id: int, slug: str) -> None:
     if not ours.connection().exec_driver_sql(_RENUMBER, {"tenant": tenant, "id": template_id}).fetchall():
         raise LegacyError(
             f"The template {slug} of {tenant} has the id {template_id} here, which collides with the old service's, "
-            "and snaps name it: bring the old rows into a database without snaps of its own. Nothing was brought over."
+            "and snaps name it: bring the old rows into a database without snaps of its own."
         )
 
 
@@ -249,7 +248,7 @@ class _Tenant:
             with self.ours.begin_nested(), _naming_old_row(what):
                 yield
         except LegacyError as error:
-            self.refusals.append(str(error).removesuffix(f" {_NOTHING}"))
+            self.refusals.append(error.why)
 
     def _add_template(self, row: Row) -> None:
         with _naming_old_row(f"subject_template {row['id']}"):
@@ -356,4 +355,4 @@ def _naming_old_row(what: str) -> Iterator[None]:
         yield
     except (sqlalchemy.exc.IntegrityError, sqlalchemy.exc.DataError) as error:
         why = str(error.orig).partition("\n")[0]
-        raise LegacyError(f"The old {what} cannot be kept: {why}. {_NOTHING}") from error
+        raise LegacyError(f"The old {what} cannot be kept: {why}.") from error

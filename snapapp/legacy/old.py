@@ -100,7 +100,7 @@ def opened(dsn: str) -> Iterator[Old]:
             application_name="snapapp import-legacy",
         )
     except psycopg.Error as error:
-        raise LegacyError(f"The old database cannot be reached: {' '.join(str(error).split())}") from error
+        raise LegacyError(f"The old database cannot be reached: {' '.join(str(error).split())}.") from error
     with connection:
         connection.read_only = True
         connection.isolation_level = IsolationLevel.REPEATABLE_READ
@@ -108,7 +108,7 @@ def opened(dsn: str) -> Iterator[Old]:
             _insist_on_shape(connection)
             yield Old(connection)
         except psycopg.Error as error:
-            raise LegacyError(f"The old database cannot be read: {' '.join(str(error).split())}") from error
+            raise LegacyError(f"The old database cannot be read: {' '.join(str(error).split())}.") from error
 
 
 def _insist_on_shape(connection: psycopg.Connection[Row]) -> None:
@@ -116,14 +116,11 @@ def _insist_on_shape(connection: psycopg.Connection[Row]) -> None:
     columns = {row["table_name"]: set(row["array_agg"]) for row in rows}
     missing = [table for table in _COLUMNS if table not in columns]
     if missing:
-        raise LegacyError(
-            f"This is no database of snap-player-api: it has no table {', '.join(missing)}. Nothing was brought over."
-        )
+        raise LegacyError(f"This is no database of snap-player-api: it has no table {', '.join(missing)}.")
     missing_columns = [
         f"{table}.{name}" for table, names in _COLUMNS.items() for name in names.split() if name not in columns[table]
     ]
     if missing_columns:
         raise LegacyError(
-            f"This is no database of snap-player-api as of its migration V3: {', '.join(missing_columns)} is missing. "
-            "Nothing was brought over."
+            f"This is no database of snap-player-api as of its migration V3: {', '.join(missing_columns)} is missing."
         )

@@ -69,9 +69,7 @@ def subject_of(snap: Row) -> Subject:
         attributes = tuple(attribute for each in attributes_given if (attribute := _attribute(each)))
         return Subject(composed(snap["subject_id"] or str(snap["id"])), attributes)
     except (Invalid, KeyError, TypeError, AttributeError) as error:
-        raise LegacyError(
-            f"The subject of snap {snap['id']} cannot be read: {error}. Nothing was brought over."
-        ) from error
+        raise LegacyError(f"The subject of snap {snap['id']} cannot be read: {error}.") from error
 
 
 def _attribute(given: Row) -> Attribute | None:
@@ -182,7 +180,7 @@ def _file(given: Any, name: str, whose: str) -> dict[str, Any]:
             validation.text(value, _LONGEST, shortest=0) if is_text else validation.number(value, -_HIGHEST, _HIGHEST)
         )
         if flaw:
-            raise LegacyError(f"A file of {whose} cannot be read: {field} {flaw}. Nothing was brought over.")
+            raise LegacyError(f"A file of {whose} cannot be read: {field} {flaw}.")
     path = file.get("path", "")
     return file | {"file_name": file.get("file_name") or path.rpartition("/")[2] or name, "path": path}
 
@@ -197,7 +195,7 @@ def _decoded(text: str | None, whose: str) -> Any:
     try:
         return json.loads(text, parse_constant=_refuse)
     except ValueError as error:
-        raise LegacyError(f"The JSON of {whose} cannot be read: {error}. Nothing was brought over.") from error
+        raise LegacyError(f"The JSON of {whose} cannot be read: {error}.") from error
 
 
 def _refuse(name: str) -> Any:
