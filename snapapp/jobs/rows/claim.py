@@ -157,9 +157,10 @@ picked AS MATERIALIZED (  -- jobs that must not wait in memory only while a slot
 ), claimed AS (
     UPDATE snap_processing_job AS job
        SET status = 'RUNNING', claimed_by = %(worker)s, locked_at = now(), lock_expires_at = now() + %(lease_for)s,
-           -- The first lease begins at the time. After a failover that lost the last commits, a new job may have the id
-           -- of a lost one that a worker still runs: with leases from 1 on, that worker's result would complete it.
-           lease_seq = CASE lease_seq WHEN 0 THEN (date_part('epoch', now()) * 1000000)::bigint ELSE lease_seq + 1 END,
+           -- A claim gives the time. After a failover that lost the last commits, a worker may still hold a lease that
+           -- this server never gave: if leases were counted, a claim here would give the same one again, to another
+           -- attempt or to a newer job with the same id, and that worker's result would end it.
+           lease_seq = greatest(lease_seq + 1, (date_part('epoch', now()) * 1000000)::bigint),
            attempt_count = attempt_count + 1, started_at = NULL
      WHERE id = ANY (ARRAY(SELECT id FROM picked WHERE place <= at_most))
     RETURNING id, kind, queue, tenant, priority,

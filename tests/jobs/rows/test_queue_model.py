@@ -95,7 +95,8 @@ class Model:
 
     def claimed(self, worker: str, lease_seq: int) -> None:
         self.status, self.worker = "RUNNING", worker
-        self.seq, self.attempts = self.seq + 1 if self.seq else lease_seq, self.attempts + 1
+        assert lease_seq > self.seq
+        self.seq, self.attempts = lease_seq, self.attempts + 1
         self.started = False
 
     def becomes(self, status: str, *, losses: int = 0, due: bool | None = None, started: bool | None = None) -> None:

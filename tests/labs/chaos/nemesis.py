@@ -37,8 +37,8 @@ _CONNECTIONS = """
 SELECT pid, application_name FROM pg_stat_activity WHERE starts_with(application_name, 'snapapp') ORDER BY pid
 """
 _RUNS_ELSEWHERE = """
-SELECT status = 'RUNNING' AND started_at IS NOT NULL, lease_seq > %(seq)s + 2
-  FROM snap_processing_job WHERE id = %(id)s AND lease_seq > %(seq)s
+SELECT status <> 'RUNNING' OR started_at IS NOT NULL
+  FROM snap_processing_job WHERE id = %(id)s AND lease_seq > %(seq)s + 1  -- which a recovery gives
 """
 
 
@@ -190,7 +190,7 @@ class Nemesis:
             found = self._ask(_RUNS_ELSEWHERE, id=job, seq=seq)
         except psycopg.OperationalError:
             return False
-        return bool(found) and (found[0][0] or found[0][1])
+        return bool(found) and found[0][0]
 
     def _ask(self, sql: str, **parameters: Any) -> list[tuple[Any, ...]]:
         with self._database.connection() as db:

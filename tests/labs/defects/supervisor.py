@@ -129,7 +129,7 @@ DEFECTS: dict[str, Mutant] = {
         "jobs/rows/test_claim::test_a_claim_leases_the_job_and_counts_the_attempt",
         (
             "snapapp/jobs/rows/claim.py",
-            "CASE lease_seq WHEN 0 THEN (date_part('epoch', now()) * 1000000)::bigint ELSE lease_seq + 1 END,",
+            "greatest(lease_seq + 1, (date_part('epoch', now()) * 1000000)::bigint),",
             "lease_seq,",
         ),
     ),
