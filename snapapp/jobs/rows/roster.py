@@ -247,17 +247,19 @@ INSERT INTO job_kind AS its (name, queue, max_attempts)
 SELECT * FROM unnest(%(kinds)s::text[], %(queues)s::text[], %(max_attempts)s::integer[]) AS new (name, queue, attempts)
  ORDER BY name COLLATE "C"
 ON CONFLICT (name) DO UPDATE SET queue = excluded.queue, max_attempts = excluded.max_attempts, declared_at = now()
- WHERE (its.queue, its.max_attempts) <> (excluded.queue, excluded.max_attempts)
+ WHERE (its.queue, its.max_attempts) <> (excluded.queue, excluded.max_attempts) AND NOT %(only_missing)s
 RETURNING name
 """
 
 
-def declare(db: Db, kinds: Sequence[Declared]) -> None:
-    """Stores the defaults of our kinds, for those who enqueue by SQL. The worker that starts last wins."""
+def declare(db: Db, kinds: Sequence[Declared], *, only_missing: bool = False) -> None:
+    """Stores the defaults of our kinds, for those who enqueue by SQL. The worker that starts last wins, so one that
+    started earlier adds only those that are missing."""
     parameters = {
         "kinds": [its.kind for its in kinds],
         "queues": [its.queue for its in kinds],
         "max_attempts": [its.max_attempts for its in kinds],
+        "only_missing": only_missing,
     }
     db.execute(_DECLARE, parameters)
 

@@ -120,7 +120,9 @@ class Worker:
         self._listener.start()
         settings = self.settings
         self._duties.add("claim", self.claim, settings.poll_delay or _POLL_DELAY, at_once=True)
-        self._duties.add("heartbeat", self.beat_if_due, min(settings.beat_every / 4, timedelta(seconds=1)))
+        looks_every = min(settings.beat_every / 4, timedelta(seconds=1))
+        self._duties.add("heartbeat", self.beat_if_due, looks_every)
+        self._duties.add("expire", self._heartbeat.expire, looks_every)  # apart: a beat may hang on a silent server
         self._duties.add("recover", self.recover, settings.recover_every)
         self._duties.add("prune", self.prune, settings.prune_every)
         self._duties.add("look back", self.look_back, _WHEN_WANTED)
@@ -311,9 +313,7 @@ class Worker:
         return again_in
 
     def beat_if_due(self) -> None:
-        """Called more often than beats are due, so that a job whose lease ran out is stopped within a second (also
-        after the process was frozen), and a failed beat is tried again soon."""
-        self._heartbeat.expire()
+        """Called more often than beats are due, so that a failed beat is tried again soon."""
         if monotonic() - self._beaten_at >= self.settings.beat_every.total_seconds() * 0.95:
             self.beat()
 

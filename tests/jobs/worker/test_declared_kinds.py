@@ -89,3 +89,18 @@ def test_who_starts_last_wins_and_who_says_nothing_new_writes_nothing(db: Db) ->
     roster.declare(db, [Declared("b", "other", 4)])
     found = db.execute("SELECT name, queue, max_attempts FROM job_kind ORDER BY name").fetchall()
     assert found == [("a", "q", 3), ("b", "other", 4)]
+
+
+def test_kinds_that_a_failover_lost_are_declared_again_and_newer_ones_stay(url: str, db: Db) -> None:
+    known = Registry()
+    known.add(Processor("mail.send", send, queue="mail", max_attempts=7))
+    known.add(Processor("plain", send))
+    with working(url, known):
+        until(lambda: scalar(db, "SELECT count(*) FROM job_worker JOIN job_kind ON true") == 2)
+        roster.declare(db, [Declared("plain", "newer", 4)])
+        with db.transaction():
+            db.execute("DELETE FROM job_kind WHERE name = 'mail.send'")
+            db.execute("DELETE FROM job_worker")
+        until(lambda: scalar(db, "SELECT count(*) FROM job_kind") == 2)
+    found = db.execute("SELECT name, queue, max_attempts FROM job_kind ORDER BY name").fetchall()
+    assert found == [("mail.send", "mail", 7), ("plain", "newer", 4)]

@@ -60,6 +60,33 @@ def test_the_beat_tells_a_job_that_its_lease_is_gone(url: str, db: Db, registry:
         heard.wait_for(events.JOB_LOST)
 
 
+def test_a_job_whose_lease_ran_out_is_stopped_while_a_beat_hangs(
+    url: str, db: Db, registry: Registry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The server stands still, and another one has been promoted: the job may run there by now."""
+    stopped, thawed = threading.Event(), threading.Event()
+
+    @registry.processor("patient")
+    def patient(job: Job) -> None:
+        while not thawed.wait(0.01):
+            try:
+                job.raise_if_cancelled()
+            except LeaseLost:
+                stopped.set()
+                raise
+
+    with working(url, registry, lease_for=timedelta(seconds=1), beat_every=timedelta(seconds=0.2)):
+        job_id = enqueue(db, "patient")
+        assert job_id
+        until_status(db, job_id, "RUNNING")
+        monkeypatch.setattr(leases, "beat", lambda *_: thawed.wait(60))
+        try:
+            assert stopped.wait(10)
+        finally:
+            monkeypatch.undo()
+            thawed.set()
+
+
 def test_what_runs_is_seen_with_its_worker_and_since_when(url: str, db: Db, registry: Registry) -> None:
     """M44: of every host, in psql."""
     gate = Gate()

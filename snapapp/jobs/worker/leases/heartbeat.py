@@ -44,6 +44,7 @@ class Heartbeat:
         self._turn = threading.Lock()  # one beat at a time, and none after `leave`
         self._has_left = False
         self._has_declared = False
+        self._was_known = False  # our row was on the roster, and somebody has removed it
 
     def beat(self) -> roster.BeatAnswer:
         """Extends the leases before the roster: other workers take jobs by their leases, the roster only informs."""
@@ -56,10 +57,14 @@ class Heartbeat:
         with self._database.connection() as db:
             for start in range(0, len(jobs), _PAGE):
                 self._extend(db, jobs[start : start + _PAGE], sent_at)
-            if not self._has_declared:
-                roster.declare(db, self._member.declared)
+            is_known = self._has_declared
+            if not is_known:
+                roster.declare(db, self._member.declared, only_missing=self._was_known)
                 self._has_declared = True
-            return roster.beat(db, self._member, self._report(jobs), lives_for=self._parts.settings.lease_for)
+            answer = roster.beat(db, self._member, self._report(jobs), lives_for=self._parts.settings.lease_for)
+            if is_known and answer.silent_for is None:  # a failover lost our row, and perhaps those of our kinds
+                self._has_declared, self._was_known = False, True
+            return answer
 
     def check_cancelled(self) -> None:
         """Called when a job of this worker was cancelled: finds out which at once, without waiting for a beat."""
@@ -70,7 +75,8 @@ class Heartbeat:
                 self._extend(db, jobs, sent_at)
 
     def expire(self) -> None:
-        """Interrupts jobs whose lease has run out without a confirmed beat: other workers may be running them."""
+        """Interrupts jobs whose lease has run out without a confirmed beat: other workers may be running them. Called
+        so often that they are stopped within a second, also after the process was frozen."""
         now = monotonic()
         for job in self._held_jobs.all():
             if job.stop is None and self._held_jobs.is_over(job, now):
