@@ -53,7 +53,10 @@ def create_app(settings: Settings, monolith: Monolith | None = None, noted: Sequ
                 yield
             finally:
                 notices.stopping()
-                await asyncio.to_thread(monolith.stop, shutdown.reason)
+                try:
+                    await asyncio.to_thread(monolith.stop, shutdown.reason)
+                except RuntimeError:  # no thread can be started
+                    monolith.stop(shutdown.reason)
                 app.state.health.close()
 
     app = FastAPI(

@@ -65,10 +65,10 @@ class Shutdown:
             self._first, self._first_at = number, now
             self._monolith.is_leaving = True
             self.begun.set()
-            self._in_background(lambda: self._monolith.leave(self.reason))
             self._loop.call_later(self._monolith.settings.shutdown_grace.total_seconds(), self._hurry)
             if self._is_serving:
                 self._pass_on_soon(number)
+            self._in_background(lambda: self._monolith.leave(self.reason))
         elif now - self._first_at > _IMPATIENT_AFTER:
             self._monolith.hurried_by = number
             self._hurry()
@@ -99,4 +99,7 @@ class Shutdown:
             handler(number, None)
 
     def _in_background(self, act: Callable[[], None]) -> None:
-        threading.Thread(target=act, name="shutdown", daemon=True).start()
+        try:
+            threading.Thread(target=act, name="shutdown", daemon=True).start()
+        except RuntimeError:  # no thread can be started: requests wait meanwhile
+            act()

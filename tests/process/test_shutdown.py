@@ -7,6 +7,7 @@ import socket
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from datetime import timedelta
 from pathlib import Path
 from time import monotonic
 from unittest.mock import ANY
@@ -17,6 +18,9 @@ from fastapi.responses import StreamingResponse
 
 from snapapp.cli.processes import service
 from snapapp.cli.processes.service import Server
+from snapapp.jobs.os.signals import handled
+from snapapp.process.monolith import Monolith
+from snapapp.process.shutdown import Shutdown
 from snapapp.settings.table import Settings
 from tests.factory import Db, make_job, make_jobs, row
 from tests.jobs.working import until
@@ -175,6 +179,33 @@ def test_a_signal_between_uvicorns_first_moments_and_ours_is_noted_for_the_appli
         server.handle_exit(signal.SIGINT, None)  # as the application passes it on
         assert (server.should_exit, server.force_exit) == (True, False)
         server._captured_signals.clear()  # it would raise them again, here
+
+
+def test_where_no_thread_can_be_started_a_signal_ends_the_process_all_the_same(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It served on, and took no further signal."""
+
+    def refuse(_thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    passed_on: list[int] = []
+
+    async def leave(monolith: Monolith) -> None:
+        with Shutdown(monolith) as shutdown:
+            shutdown.serving([])
+            monkeypatch.setattr(threading.Thread, "start", refuse)
+            signal.raise_signal(signal.SIGTERM)
+            async with asyncio.timeout(20):
+                await shutdown.begun.wait()
+                while len(passed_on) < 3:  # the last two come at the end of the grace
+                    await asyncio.sleep(0.01)
+
+    with handled(lambda number, _frame: passed_on.append(number), signal.SIGTERM, signal.SIGINT):
+        monolith = Monolith(Settings(shutdown_grace=timedelta(seconds=0.5)))
+        asyncio.run(leave(monolith))
+    assert monolith.is_leaving
+    assert passed_on == [signal.SIGTERM, signal.SIGINT, signal.SIGINT]
 
 
 @pytest.mark.skipif(not hasattr(socket, "TCP_USER_TIMEOUT"), reason="this system has no such option")

@@ -2,9 +2,12 @@
 worker."""
 
 import os
+import signal
 import sys
 import traceback
 from contextlib import suppress
+
+from snapapp.jobs.os.signals import ENDING
 
 _our_ends: set[int] = set()  # of pipes that tell another process, by their end, that this one has ended or wants it to
 
@@ -30,7 +33,16 @@ def _let_go_of_ends() -> None:
         _our_ends.clear()
 
 
+def _forget_handlers() -> None:
+    """Ours only note a signal, or wake the parent: with them neither Ctrl-C nor terminate() would end the process."""
+    for number in ENDING:
+        if str(getattr(signal.getsignal(number), "__module__", "")).startswith("snapapp."):
+            signal.set_wakeup_fd(-1)
+            signal.signal(number, signal.SIG_DFL)
+
+
 os.register_at_fork(after_in_child=_let_go_of_ends)
+os.register_at_fork(after_in_child=_forget_handlers)
 
 
 def end_if_forked(process: int, error: BaseException | None = None) -> None:

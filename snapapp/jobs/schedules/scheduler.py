@@ -39,8 +39,9 @@ class Scheduler:
     def start(self) -> None:
         """Starts the thread. The worker must be on the roster by then, because others do not count as alive."""
         if self._ours and not self._stopping.is_set():
-            self._thread = threading.Thread(target=self._run, name="schedules", daemon=True)
-            self._thread.start()
+            thread = threading.Thread(target=self._run, name="schedules", daemon=True)
+            thread.start()  # may raise, and then there is none to join
+            self._thread = thread
 
     def stop(self) -> None:
         self._stopping.set()

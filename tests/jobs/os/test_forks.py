@@ -1,5 +1,10 @@
+import os
+import signal
+import time
+
 import pytest
 
+from snapapp.jobs.os.signals import Signals
 from tests.factory import Db
 from tests.jobs.executors.test_executors import put
 from tests.jobs.kinds import forking
@@ -26,3 +31,15 @@ def test_what_a_hook_forks_ends_where_the_hook_ends_and_leaves_its_transaction_a
         for end in ends:
             assert not until_status(db, put(db, kind, payload={"end": end}, max_attempts=1), status).losses
     assert db.execute("SELECT code FROM effect").fetchall() == [(code,) for code in ends.values()]
+
+
+def test_a_process_that_is_forked_ends_by_a_signal_that_we_only_note() -> None:
+    with Signals() as signals:
+        pid = os.fork()
+        if pid == 0:
+            time.sleep(60)
+            os._exit(0)
+        os.kill(pid, signal.SIGTERM)
+        _, status = os.waitpid(pid, 0)
+    assert os.waitstatus_to_exitcode(status) == -signal.SIGTERM
+    assert signals.noted == []
