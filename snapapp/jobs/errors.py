@@ -65,8 +65,8 @@ class ChildDied(JobsError):
 
 
 class NoPlace(JobsError):
-    """No node can run the attempt now: the cluster is unreachable or full. The job runs later, and the attempt does not
-    count."""
+    """Nothing can run the attempt now: the cluster is unreachable or full, or this machine starts no more processes.
+    The job runs later, and the attempt does not count."""
 
 
 class NoConnection(JobsError):

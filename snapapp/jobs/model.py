@@ -227,7 +227,7 @@ class Buried:
 @dataclass(frozen=True, slots=True)
 class Snoozed:
     delay: timedelta
-    ran: bool = True  # False: the cluster had no free place for it
+    ran: bool = True  # False: there was no place for it, on the cluster or on this machine
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,16 @@ from tenacity.wait import wait_base
 
 from snapapp.jobs import payloads
 from snapapp.jobs.context import Within
-from snapapp.jobs.errors import InvalidJob, JobCancelled, JobInterrupted, JobTimeout, LeaseLost, Permanent, Snooze
+from snapapp.jobs.errors import (
+    InvalidJob,
+    JobCancelled,
+    JobInterrupted,
+    JobTimeout,
+    LeaseLost,
+    NoPlace,
+    Permanent,
+    Snooze,
+)
 from snapapp.jobs.model import (
     Buried,
     Dropped,
@@ -33,6 +42,7 @@ from snapapp.jobs.settings import RetrySettings
 
 WORKER_LOST = Failure("worker lost")
 _NOTHING = Succeeded(None)
+NO_PLACE_DELAY = timedelta(seconds=30)  # until a job that found no place to run is due again
 _SHORTEST_SNOOZE = 1.0  # seconds; no attempt is used up, so without a pause the job would run in a loop for ever
 _LONGEST_SNOOZE = timedelta(days=3650).total_seconds()
 
@@ -104,6 +114,9 @@ def judge(job: Job, error: BaseException, wait: wait_base) -> Outcome:
             return Dropped()
         case Permanent() | InvalidJob():
             return Buried(Failure.of(error))
+        case NoPlace():
+            job.log(describe(error), level="WARNING")
+            return Snoozed(NO_PLACE_DELAY, ran=False)
     return failed(job, Failure.of(error), wait, error)
 
 

@@ -18,7 +18,7 @@ from snapapp.jobs.errors import ChildDied, JobTimeout
 from snapapp.jobs.executors import attempt, late_report, messages
 from snapapp.jobs.executors.process_group import MB, Group, Watch, close_pipes, exceeded, foreign_signal
 from snapapp.jobs.executors.reaper import Guard
-from snapapp.jobs.executors.runners import GroupRunner
+from snapapp.jobs.executors.runners import GroupRunner, starting
 from snapapp.jobs.model import JSON_CAP, Buried, Failure, Job, Outcome, Stopped, Succeeded
 from snapapp.jobs.os import environment, forks
 from snapapp.jobs.registry import Processor
@@ -98,7 +98,7 @@ class Child(GroupRunner):
         return code or 0
 
     def _start(self) -> None:
-        with ExitStack() as ours, ExitStack() as theirs:
+        with starting(), ExitStack() as ours, ExitStack() as theirs:
             requests, answers, stacks = (_pipe(ours, theirs, out=out) for out in (True, False, False))
             their_ends = (requests[1], answers[1], stacks[1])
             nothing = os.open(os.devnull, os.O_RDONLY)  # Python 3.11.2 leaks its own DEVNULL when Popen fails

@@ -33,7 +33,7 @@ from snapapp.jobs.executors.errors import (
 )
 from snapapp.jobs.executors.process_group import Group, Watch, close_pipes, foreign_signal
 from snapapp.jobs.executors.reaper import Guard
-from snapapp.jobs.executors.runners import GroupRunner
+from snapapp.jobs.executors.runners import GroupRunner, starting
 from snapapp.jobs.model import JSON_CAP, TEXT_CAP, Failure, Job, Outcome, Succeeded, to_json
 from snapapp.jobs.os import environment, processes
 from snapapp.jobs.registry import Processor
@@ -129,7 +129,8 @@ class Command(GroupRunner):
     def _start(self, argv: list[str], job: Job) -> Group:
         folder = self._folder or self._new_folder()
         try:
-            return self._start_in(folder, argv, job)
+            with starting():
+                return self._start_in(folder, argv, job)
         except (FileNotFoundError, PermissionError) as error:
             if error.filename != folder:
                 raise CommandMissing(f"the program {argv[0]!r} cannot be started: {error.strerror}") from error

@@ -8,12 +8,13 @@ from typing import Any
 
 from tenacity.wait import wait_base
 
-from snapapp.jobs.errors import ChildDied, JobsError
+from snapapp.jobs.errors import ChildDied, JobsError, NoPlace
 from snapapp.jobs.executors import Work, attempt
 from snapapp.jobs.executors.process_group import MB, Group
 from snapapp.jobs.executors.reaper import Guard
 from snapapp.jobs.executors.threads import ThreadExecutor
 from snapapp.jobs.model import Buried, Job, Outcome, Retried
+from snapapp.jobs.os.shortage import is_shortage
 from snapapp.jobs.registry import Processor
 from snapapp.jobs.settings import JobsSettings
 
@@ -127,6 +128,17 @@ class GroupRunner(Runner):
         with self._lock:
             group, self._group = self._group, None
         return group.end() if group else None
+
+
+@contextmanager
+def starting() -> Iterator[None]:
+    """Around the start of a process: if the machine allows no more of them, the attempt has not begun."""
+    try:
+        yield
+    except OSError as error:
+        if is_shortage(error):
+            raise NoPlace(f"this machine starts no more processes: {error}") from error
+        raise
 
 
 def _with_more_memory(job: Job, outcome: Outcome, wait: wait_base, limit_mb: int, most_mb: int | None) -> Outcome:

@@ -2,10 +2,10 @@
 
 import threading
 from collections.abc import Callable
-from datetime import timedelta
 from time import monotonic
 
 from snapapp.jobs.errors import JobCancelled, JobInterrupted, NoPlace
+from snapapp.jobs.executors.attempt import NO_PLACE_DELAY
 from snapapp.jobs.model import Dropped, Failure, Finished, Interrupted, Job, Outcome, Snoozed, Stopped
 from snapapp.jobs.registry import Processor
 from snapapp.jobs.rows import claim
@@ -15,7 +15,6 @@ from snapapp.jobs.worker.settler import Settler
 Reserve = Callable[[Job, Processor], None]  # waits for a place where the job can run; raises where there is none
 
 _HAND_BACK_AFTER = 1.0  # seconds: a job that failed to start and goes back at once would be claimed again at once
-_NO_PLACE_DELAY = timedelta(seconds=30)  # until a job that found no place to run is due again
 
 
 class Begin:
@@ -68,7 +67,7 @@ class Begin:
             outcome = _outcome_without_start(job)
         elif isinstance(error, NoPlace):
             # a delay, because as the oldest job due it would otherwise be claimed again before all others
-            outcome = Snoozed(_NO_PLACE_DELAY, ran=False)
+            outcome = Snoozed(NO_PLACE_DELAY, ran=False)
         else:
             self._closed.wait(_HAND_BACK_AFTER)
             outcome = Interrupted()

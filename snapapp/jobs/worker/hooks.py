@@ -16,6 +16,7 @@ from snapapp.jobs.errors import LeaseLost
 from snapapp.jobs.executors.attempt import judge
 from snapapp.jobs.model import Buried, Finished, Job, Outcome, Status, Succeeded, describe
 from snapapp.jobs.os.forks import end_if_forked
+from snapapp.jobs.os.shortage import is_shortage
 from snapapp.jobs.registry import Processor
 from snapapp.jobs.rows import settle
 from snapapp.jobs.rows.database import is_away, waited_in_vain, was_in_conflict
@@ -125,11 +126,12 @@ def _decoded(outcome: Succeeded) -> object:
 
 
 def is_worth_another_try(error: BaseException) -> bool:
-    """Is it not the job's fault? The server is away, slow or takes no writes, the pool is empty, or another transaction
-    was in the way. For which locks a hook waits, it decides itself."""
+    """Is it not the job's fault? The server is away, slow or takes no writes, the pool is empty, another transaction
+    was in the way, or this process has no descriptor or memory left. For which locks a hook waits, it decides
+    itself."""
     if isinstance(error, HookFailed):
         return is_away(error.error) or was_in_conflict(error.error) or _was_ended(error.error)
-    return is_away(error) or was_in_conflict(error) or waited_in_vain(error)
+    return is_away(error) or was_in_conflict(error) or waited_in_vain(error) or is_shortage(error)
 
 
 def may_be_the_jobs_doing(error: BaseException) -> bool:

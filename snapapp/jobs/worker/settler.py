@@ -22,6 +22,7 @@ from snapapp.jobs.model import (
     Succeeded,
     describe,
 )
+from snapapp.jobs.os.shortage import is_shortage
 from snapapp.jobs.retry import pause_after
 from snapapp.jobs.rows import settle
 from snapapp.jobs.rows.database import Db, is_away, waited_in_vain, was_in_conflict
@@ -112,15 +113,15 @@ class Settler:
         return [take() for _ in range(min(len(self._finished), _AT_MOST))]
 
     def _write_down(self, portions: list[_Portion]) -> None:
-        """Tries until all are written. While the database is away they wait, and land later unless another worker has
-        taken the jobs by then."""
+        """Tries until all are written. While the database is away, or this process has no descriptor or memory left,
+        they wait, and land later unless another worker has taken the jobs by then."""
         failures, self._since = 0, monotonic()
         while portions:
             portion = portions.pop()
             try:
                 self._settle(portion)
             except Exception as error:  # noqa: BLE001 - a thread's outermost edge
-                if is_away(error):
+                if is_away(error) or is_shortage(error):
                     failures += 1
                     self._parts.complain("settle", error)
                     if self._stopping.is_set() and failures > 5:

@@ -16,6 +16,7 @@ import pytest
 
 from snapapp.jobs import Failure, Job
 from snapapp.jobs.context import Within
+from snapapp.jobs.errors import NoPlace
 from snapapp.jobs.executors import children, process_group
 from snapapp.jobs.executors.reaper import Guard
 from snapapp.jobs.os import processes
@@ -121,6 +122,22 @@ def test_a_program_that_cannot_be_watched_is_ended_and_forgotten(monkeypatch: py
     guard.stop()
 
 
+@pytest.mark.parametrize("kind", ["process.good", "command.good"])
+def test_a_machine_that_starts_no_more_processes_costs_a_job_no_attempt(
+    url: str, db: Db, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    def refuse(*_argv: object, **_how: object) -> None:
+        raise BlockingIOError(errno.EAGAIN, "resource temporarily unavailable")
+
+    monkeypatch.setattr(subprocess, "Popen", refuse)
+    with working(url, kinds.registry):
+        job_id = put(db, kind)
+        until(lambda: scalar(db, "SELECT count(*) FROM job_log WHERE job_id = %s", job_id) == 1)
+        waiting = until_status(db, job_id, "PENDING")
+    assert (waiting.attempt_count, waiting.losses, waiting.errors) == (0, 0, [])
+    assert "this machine starts no more processes" in scalar(db, "SELECT message FROM job_log")
+
+
 @pytest.mark.parametrize("fails_at", range(1, 7))
 def test_a_child_that_cannot_be_started_leaves_no_open_file(
     monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest, fails_at: int
@@ -140,7 +157,7 @@ def test_a_child_that_cannot_be_started_leaves_no_open_file(
     monkeypatch.setattr(children, "_Pipes", scarce)
     child = children.Child(("tests.jobs.kinds.crashing",), quick_settings("postgresql:///none"), guard, Within())
     before = open_files()
-    with pytest.raises(OSError, match="too many open files"):
+    with pytest.raises(NoPlace, match="too many open files"):
         child.warm_up()
     child.close()
     assert open_files() == before

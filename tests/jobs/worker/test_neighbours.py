@@ -1,6 +1,7 @@
 """Promise 11: no neighbour stalls another. Each test has one bad job and 200 that do nothing, and these are all
 finished before the bad one may go on."""
 
+import errno
 import gc
 import logging
 import sys
@@ -15,9 +16,10 @@ import psycopg
 import pytest
 from sqlalchemy import Connection
 
-from snapapp.jobs import Job, enqueue_many, events
+from snapapp.jobs import Job, enqueue, enqueue_many, events
 from snapapp.jobs.process.runtime import Runtime
 from snapapp.jobs.registry import Registry
+from snapapp.jobs.rows import settle
 from snapapp.jobs.worker.claiming import claimer
 from tests.factory import Db, ago, hence, make_job, make_jobs, move, row, scalar, statuses
 from tests.jobs.executors.test_executors import put
@@ -476,3 +478,26 @@ def test_a_job_that_nobody_can_take_back_or_prune_stops_no_other(url: str, db: D
         assert worker.prune() == 2
     left = db.execute("SELECT id, status FROM snap_processing_job WHERE id = ANY (%s) ORDER BY id", [[lost[1], *old]])
     assert left.fetchall() == [(old[1], "COMPLETED"), (lost[1], "RUNNING")]
+
+
+@pytest.mark.parametrize(
+    "error", [OSError(errno.EMFILE, "too many open files"), MemoryError(), RuntimeError("can't start new thread")]
+)
+def test_a_process_that_has_run_short_settles_later_and_loses_no_result(
+    url: str, db: Db, registry: Registry, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    """One such error made a dead letter of a job that had succeeded."""
+    write, failures = settle.settle_batch, iter([error, error])
+
+    def scarce(*given: Any, **named: Any) -> settle.Settled:
+        for failure in failures:
+            raise failure
+        return write(*given, **named)
+
+    monkeypatch.setattr(settle, "settle_batch", scarce)
+    registry.processor("quick")(lambda _: "done")
+    with working(url, registry):
+        job_id = enqueue(db, "quick")
+        assert job_id
+        done = until_status(db, job_id, "COMPLETED", "FAILED")
+    assert (done.status, done.result, done.attempt_count) == ("COMPLETED", "done", 1)
