@@ -4,6 +4,7 @@ import psycopg
 
 from snapapp.errors import SnapError
 from snapapp.jobs.errors import JobsError
+from snapapp.jobs.os.shortage import is_lack_of_threads
 
 _OF_EXTRAS = frozenset(
     {"av", "fastapi", "httptools", "itsdangerous", "obstore", "PIL", "python_multipart", "starlette", "thumbhash"}
@@ -23,6 +24,11 @@ def explanation(error: BaseException) -> str | None:
             return one_line(str(error))
         case psycopg.errors.UndefinedTable() | psycopg.errors.UndefinedFunction() | psycopg.errors.UndefinedColumn():
             return "The database does not have the schema that this code needs: type `snapapp migrate`."
+        case psycopg.errors.ReadOnlySqlTransaction():
+            return (
+                "The database takes no writes: it is a standby, or default_transaction_read_only is on. Name the "
+                "primary, or all hosts with target_session_attrs=read-write."
+            )
         case psycopg.OperationalError() if error.sqlstate is None:
             return f"The database cannot be reached: {one_line(str(error))}"
         case psycopg.Error():
@@ -31,6 +37,11 @@ def explanation(error: BaseException) -> str | None:
             return f"{error.name} is not installed, which the queue alone does not need: {_TO_TYPE}"
         case ModuleNotFoundError() if (error.name or "").partition(".")[0] in ("dask", "distributed"):
             return f"{error.name} is not installed, which a cluster takes: type `pip install 'snapapp[compute]'`."
+        case RuntimeError() if is_lack_of_threads(error):
+            return (
+                "The system starts no more threads: raise the limit of processes (TasksMax, pids.max, ulimit -u) or of "
+                "memory."
+            )
         case OSError() if error.strerror:
             return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
     return None

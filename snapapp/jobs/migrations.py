@@ -54,6 +54,13 @@ def transaction(url: str) -> Iterator[sqlalchemy.Connection]:
                     "a table is in use by a long transaction; nothing was changed, try again"
                 ) from error
             raise
+        except sqlalchemy.exc.InternalError as error:
+            if isinstance(error.orig, psycopg.errors.ReadOnlySqlTransaction):
+                raise MigrationFailed(
+                    "the database takes no writes: it is a standby, or default_transaction_read_only is on; "
+                    "nothing was changed"
+                ) from error
+            raise
         except sqlalchemy.exc.ProgrammingError as error:
             if isinstance(error.orig, psycopg.errors.InsufficientPrivilege):
                 raise MigrationFailed(f"{error.orig.diag.message_primary}; nothing was changed") from error

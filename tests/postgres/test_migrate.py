@@ -148,6 +148,15 @@ def test_a_migration_behind_an_idle_transaction_gives_up_and_can_be_repeated(url
     take_down(url)
 
 
+def test_a_database_that_takes_no_writes_is_said_to(empty_url: str) -> None:
+    with closing(psycopg.connect(empty_url, autocommit=True)) as db:
+        db.execute(f"ALTER DATABASE {db.info.dbname} SET default_transaction_read_only = on")
+    with pytest.raises(
+        MigrationError, match="takes no writes: it is a standby, or default_transaction_read_only is on"
+    ):
+        migrate(empty_url)
+
+
 def test_a_migration_killed_in_the_middle_leaves_nothing_and_can_be_repeated(empty_url: str) -> None:
     """FC19."""
     script = [sys.executable, "-c", "import sys, snapapp.postgres.migrate as m; m.migrate(sys.argv[1])", empty_url]

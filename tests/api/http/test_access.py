@@ -9,7 +9,7 @@ import pytest
 import sqlalchemy
 from starlette.testclient import TestClient
 
-from snapapp.api.http.requests.access import WRONG_A_MINUTE, Access
+from snapapp.api.http.requests.access import WRONG_A_MINUTE, Access, is_of_this_machine
 from tests.api.conftest import served
 from tests.api.examples import add_tenant
 from tests.factory import Db, make_job
@@ -141,3 +141,11 @@ def routes(client: TestClient) -> list[tuple[str, str]]:
     paths = client.get("/openapi.json").json()["paths"]
     named = [(re.sub(r"\{[^}]*\}", "1", path), method) for path, methods in paths.items() for method in methods]
     return [each for each in named if each[0].startswith("/internal")]
+
+
+def test_a_proxy_that_asks_for_others_through_a_unix_socket_is_not_this_machine() -> None:
+    access = Access(["10.0.0.0/8"])
+    ours: dict[str, Any] = {"client": None, "headers": [(b"host", b"localhost")]}
+    others = {"client": None, "headers": [*ours["headers"], (b"x-forwarded-for", b"203.0.113.9")]}
+    assert (access.may_ask(ours), is_of_this_machine(ours)) == (True, True)
+    assert (access.may_ask(others), is_of_this_machine(others)) == (False, False)

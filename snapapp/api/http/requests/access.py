@@ -32,7 +32,8 @@ class Access:
         """Whether the client's address may use /internal: this machine always, others if no addresses are set or theirs
         is among them."""
         address = address_of(scope)
-        return not self._allowed or is_here(scope) or any(address in each for each in self._allowed if address)
+        is_ours = is_here(scope) and not _is_of_a_proxy(scope)
+        return not self._allowed or is_ours or any(address in each for each in self._allowed if address)
 
     def wait_for(self, scope: Scope) -> int:
         """How many seconds the client must wait after too many wrong tokens; 0 if it need not. This machine never
@@ -83,7 +84,13 @@ def counted_as(scope: Scope) -> str:
 
 
 def is_of_this_machine(scope: Scope) -> bool:
-    return is_here(scope) and _is_meant_for_here(headers_of(scope))
+    return is_here(scope) and not _is_of_a_proxy(scope) and _is_meant_for_here(headers_of(scope))
+
+
+def _is_of_a_proxy(scope: Scope) -> bool:
+    """Whether a proxy asks for somebody else through a Unix socket: unless uvicorn is told to (--forwarded-allow-ips),
+    it does not take the address from the header there, as it does on 127.0.0.1."""
+    return not scope.get("client") and not headers_of(scope).keys().isdisjoint((b"forwarded", b"x-forwarded-for"))
 
 
 def _is_meant_for_here(headers: dict[bytes, bytes]) -> bool:
