@@ -14,6 +14,7 @@ from snapapp.storage import room_of
 
 _ANSWER_WITHIN = 2.0  # seconds
 _IS_READ_ONLY = "SELECT current_setting('transaction_read_only') = 'on', pg_is_in_recovery()"
+_GIVES_UP_AFTER = 10.0  # seconds; a server that was frozen and replaced never answers, and never hangs up
 _FRESH_FOR = 0.5  # seconds; many requests at once cost one query
 
 
@@ -83,6 +84,8 @@ class Health:
 
     def _ask(self) -> Future[Part]:
         if self._question and (not self._question.done() or monotonic() - self._asked_at < _FRESH_FOR):
+            if self._database.used_for > _GIVES_UP_AFTER:
+                self._database.cut()
             return self._question
         self._asked_at = monotonic()
         self._question = self._thread.submit(self._look)

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from datetime import timedelta
 from functools import cache
+from time import monotonic
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 from urllib.parse import quote, urlencode
 
@@ -344,6 +345,12 @@ def cut(connection: Connection[Any]) -> None:
         line.shutdown(socket.SHUT_RDWR)
 
 
+def place_of(connection: Connection[Any]) -> str:
+    """Which server it leads to, of those that the URL names."""
+    info = connection.info
+    return f"{info.hostaddr or info.host} port {info.port}"
+
+
 class Database:
     """A connection that is opened on first use, closed when it fails, and opened again on the next use. It is also
     opened again if the server or a proxy has hung up since the last use. After `close` it stays closed, also for a
@@ -354,6 +361,7 @@ class Database:
         self._connection: Connection[Row] | None = None
         self._opening = threading.Lock()
         self._users = 0  # under the lock
+        self._used_since: float | None = None  # monotonic; written under the lock
         self._is_closed = False
 
     @contextmanager
@@ -368,6 +376,7 @@ class Database:
                 self.reset()
                 raise psycopg.InterfaceError("its owner has closed this connection for good")
             self._users += 1
+            self._used_since = self._used_since or monotonic()
         try:
             yield connection
         except _OF_THE_SERVER:  # also a server that became a standby: another server takes writes now
@@ -376,6 +385,23 @@ class Database:
         finally:
             with self._opening:
                 self._users -= 1
+                if self._users == 0:
+                    self._used_since = None
+
+    @property
+    def used_for(self) -> float:
+        """Seconds since its present use began; 0 while nobody uses it."""
+        since = self._used_since
+        return 0.0 if since is None else monotonic() - since
+
+    def cut(self, *, unless_at: str | None = None) -> bool:
+        """Whoever uses it now gets an error, as if the server had hung up. Returns whether it was cut."""
+        connection = self._connection
+        with suppress(psycopg.Error):  # it is just being closed
+            if connection is not None and not connection.closed and place_of(connection) != unless_at:
+                cut(connection)
+                return True
+        return False
 
     def close(self) -> None:
         self._is_closed = True

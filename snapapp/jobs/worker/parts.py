@@ -45,6 +45,7 @@ class WorkerParts:
     notes: Notes = field(default_factory=Notes)
     costs: CollectedCosts = field(default_factory=CollectedCosts)
     pace: Pace = field(default_factory=Pace)
+    databases: list[Database] = field(default_factory=list)  # all that the parts have, from the start
     held_jobs: HeldJobs = field(init=False)
     within: contexts.Within = field(init=False)
     connections: JobConnections = field(init=False)
@@ -55,7 +56,9 @@ class WorkerParts:
         self.connections = JobConnections(self.job_engine, self.settings.job_connections, self.within)
 
     def database(self, purpose: str) -> Database:
-        return Database(lambda: self.connect(purpose))
+        database = Database(lambda: self.connect(purpose))
+        self.databases.append(database)
+        return database
 
     def complain(self, doing: str, error: BaseException) -> None:
         self.events.complain(self.id, doing, error)

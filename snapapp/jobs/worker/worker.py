@@ -28,6 +28,7 @@ from snapapp.jobs.worker.capacity.admission import Admission
 from snapapp.jobs.worker.claiming.claimer import Claimer
 from snapapp.jobs.worker.claiming.next_claim import NextClaim
 from snapapp.jobs.worker.duties import Duties
+from snapapp.jobs.worker.failover import Failover
 from snapapp.jobs.worker.leases.heartbeat import Heartbeat
 from snapapp.jobs.worker.leases.held import JobChannel
 from snapapp.jobs.worker.leases.recovery import Recovery
@@ -42,6 +43,7 @@ _POLL_DELAY = timedelta(seconds=1)  # between two claims, where no setting says 
 _REST_WHILE_LISTENING = 4.9  # seconds between two claims without such a setting, while LISTEN is proven alive
 _STAYS_FOR = 0.05  # seconds that a claim with a backlog waits for a slot to come free
 _WRITE_COSTS_EVERY = timedelta(seconds=1)
+_LOOK_FOR_FAILOVER_EVERY = timedelta(seconds=5)
 _WHEN_WANTED = timedelta(days=1)  # of a duty that somebody brings forward
 _LONGEST_SLEEP = 3600.0  # seconds: a job may be due in years, longer than a thread can wait
 _LAST_MOMENTS = 2.0  # seconds of the grace that are kept for handing jobs back and leaving the roster
@@ -123,6 +125,7 @@ class Worker:
         looks_every = min(settings.beat_every / 4, timedelta(seconds=1))
         self._duties.add("heartbeat", self.beat_if_due, looks_every)
         self._duties.add("expire", self._heartbeat.expire, looks_every)  # apart: a beat may hang on a silent server
+        self._duties.add("failover", Failover(self._parts).look, _LOOK_FOR_FAILOVER_EVERY)
         self._duties.add("recover", self.recover, settings.recover_every)
         self._duties.add("prune", self.prune, settings.prune_every)
         self._duties.add("look back", self.look_back, _WHEN_WANTED)
