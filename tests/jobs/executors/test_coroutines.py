@@ -233,19 +233,20 @@ def test_an_attempt_whose_job_is_claimed_again_by_the_same_worker_is_told_to_sto
     begun = threading.Event()
 
     @registry.processor("wait")
-    async def wait(job: Job) -> int:
+    async def wait(job: Job) -> str:
+        is_first = not begun.is_set()
         try:
             begun.set()
-            await asyncio.sleep(0 if job.lease_seq == 8 else 3600)
+            await asyncio.sleep(3600 if is_first else 0)
         finally:
             stopped.append(job.stop)
-        return job.lease_seq
+        return "again"
 
     with working(url, registry, beat_every=timedelta(minutes=1), lease_for=timedelta(minutes=9)) as (worker, _):
         job_id = put(db, "wait")
         assert begun.wait(20)
         move(db, job_id, status="PENDING", claimed_by=None, locked_at=None, lock_expires_at=None, lease_seq=7)
         worker.wake()
-        assert until_status(db, job_id, "COMPLETED").result == 8
+        assert until_status(db, job_id, "COMPLETED").result == "again"
         until(lambda: len(stopped) == 2)
     assert [type(why) for why in stopped if why] == [LeaseLost]

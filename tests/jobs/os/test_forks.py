@@ -34,12 +34,17 @@ def test_what_a_hook_forks_ends_where_the_hook_ends_and_leaves_its_transaction_a
 
 
 def test_a_process_that_is_forked_ends_by_a_signal_that_we_only_note() -> None:
+    its_begin, begins = os.pipe()
     with Signals() as signals:
         pid = os.fork()
         if pid == 0:
+            os.write(begins, b"!")
             time.sleep(60)
             os._exit(0)
+        os.read(its_begin, 1)
         os.kill(pid, signal.SIGTERM)
         _, status = os.waitpid(pid, 0)
     assert os.waitstatus_to_exitcode(status) == -signal.SIGTERM
     assert signals.noted == []
+    os.close(its_begin)
+    os.close(begins)
