@@ -368,9 +368,14 @@ def headline(overview: Overview) -> str:
     running, failed = _running_and_failed(overview)
     oldest = max((each.oldest_due for each in queues if each.oldest_due is not None), default=None)
     alive = [each for each in workers if each.status != "LOST" and each.id not in _overdue(overview)]
-    urgent = [each for each in overview.findings or () if each.severity in ("critical", "warning")]
+    found = [each.severity for each in overview.findings or ()]
+    critical, warnings = found.count("critical"), found.count("warning")
+    urgent = [
+        *([f"{critical} critical"] if critical else []),
+        *([f"{warnings} warning{'' if warnings == 1 else 's'}"] if warnings else []),
+    ]
     parts = [
-        *([f"doctor: {len(urgent)} warning{'' if len(urgent) == 1 else 's'}"] if urgent else []),
+        *([f"doctor: {', '.join(urgent)}"] if urgent else []),
         f"{waiting}{'+' if is_more else ''} wait",
         f"{_counted(running, running)} run",
         f"{_counted(failed, failed)} failed",
