@@ -269,7 +269,7 @@ def test_the_first_screen_says_that_the_doctor_warns(top: Callable[..., Top], db
     dead = replace(MEMBER, machine=processes.machine(), pid=gone.pid, pid_started=1)
     roster.beat(db, dead, roster.Report(), lives_for=MINUTE)
     it = top()
-    it.shows("doctor: ", " warning", "0 workers")
+    it.shows("doctor: ", " critical", "0 workers")
     it.press("3")
     it.shows("box-1  LOST")
 

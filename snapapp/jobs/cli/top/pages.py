@@ -370,12 +370,9 @@ def headline(overview: Overview) -> str:
     alive = [each for each in workers if each.status != "LOST" and each.id not in _overdue(overview)]
     found = [each.severity for each in overview.findings or ()]
     critical, warnings = found.count("critical"), found.count("warning")
-    urgent = [
-        *([f"{critical} critical"] if critical else []),
-        *([f"{warnings} warning{'' if warnings == 1 else 's'}"] if warnings else []),
-    ]
+    urgent = f"{critical} critical" if critical else f"{warnings} warning{'' if warnings == 1 else 's'}"
     parts = [
-        *([f"doctor: {', '.join(urgent)}"] if urgent else []),
+        *([f"doctor: {urgent}"] if critical or warnings else []),
         f"{waiting}{'+' if is_more else ''} wait",
         f"{_counted(running, running)} run",
         f"{_counted(failed, failed)} failed",
