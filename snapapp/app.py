@@ -19,6 +19,7 @@ from snapapp.api.http.requests.route_counts import Traffic
 from snapapp.api.http.requests.tokens import Keys
 from snapapp.api.internal.actuator.process_metrics import Numbers
 from snapapp.errors import SettingsError
+from snapapp.jobs.os.shortage import is_lack_of_threads
 from snapapp.process.health import Health
 from snapapp.process.loop_lag import Lag
 from snapapp.process.monolith import Monolith
@@ -55,7 +56,9 @@ def create_app(settings: Settings, monolith: Monolith | None = None, noted: Sequ
                 notices.stopping()
                 try:
                     await asyncio.to_thread(monolith.stop, shutdown.reason)
-                except RuntimeError:  # no thread can be started
+                except RuntimeError as error:
+                    if not is_lack_of_threads(error):
+                        raise
                     monolith.stop(shutdown.reason)
                 app.state.health.close()
 

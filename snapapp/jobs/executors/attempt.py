@@ -42,7 +42,8 @@ from snapapp.jobs.settings import RetrySettings
 
 WORKER_LOST = Failure("worker lost")
 _NOTHING = Succeeded(None)
-NO_PLACE_DELAY = timedelta(seconds=30)  # until a job that found no place to run is due again
+# With a delay, because as the oldest job due it would otherwise be claimed again before all others.
+WITHOUT_PLACE = Snoozed(timedelta(seconds=30), ran=False)
 _SHORTEST_SNOOZE = 1.0  # seconds; no attempt is used up, so without a pause the job would run in a loop for ever
 _LONGEST_SNOOZE = timedelta(days=3650).total_seconds()
 
@@ -116,7 +117,7 @@ def judge(job: Job, error: BaseException, wait: wait_base) -> Outcome:
             return Buried(Failure.of(error))
         case NoPlace():
             job.log(describe(error), level="WARNING")
-            return Snoozed(NO_PLACE_DELAY, ran=False)
+            return WITHOUT_PLACE
     return failed(job, Failure.of(error), wait, error)
 
 

@@ -5,8 +5,8 @@ from collections.abc import Callable
 from time import monotonic
 
 from snapapp.jobs.errors import JobCancelled, JobInterrupted, NoPlace
-from snapapp.jobs.executors.attempt import NO_PLACE_DELAY
-from snapapp.jobs.model import Dropped, Failure, Finished, Interrupted, Job, Outcome, Snoozed, Stopped
+from snapapp.jobs.executors.attempt import WITHOUT_PLACE
+from snapapp.jobs.model import Dropped, Failure, Finished, Interrupted, Job, Outcome, Stopped
 from snapapp.jobs.registry import Processor
 from snapapp.jobs.rows import claim
 from snapapp.jobs.worker.parts import WorkerParts
@@ -66,8 +66,7 @@ class Begin:
         if job.stop:
             outcome = _outcome_without_start(job)
         elif isinstance(error, NoPlace):
-            # a delay, because as the oldest job due it would otherwise be claimed again before all others
-            outcome = Snoozed(NO_PLACE_DELAY, ran=False)
+            outcome = WITHOUT_PLACE
         else:
             self._closed.wait(_HAND_BACK_AFTER)
             outcome = Interrupted()

@@ -38,7 +38,8 @@ def test_a_worker_that_lost_its_lease_cannot_complete(url: str, db: Db, registry
     assert row(db, job_id).status == "RUNNING"
 
 
-def test_the_beat_tells_a_job_that_its_lease_is_gone(url: str, db: Db, registry: Registry) -> None:
+def add_patient(registry: Registry) -> threading.Event:
+    """A kind that runs until its lease is lost, and tells so."""
     stopped = threading.Event()
 
     @registry.processor("patient")
@@ -50,6 +51,11 @@ def test_the_beat_tells_a_job_that_its_lease_is_gone(url: str, db: Db, registry:
                 stopped.set()
                 raise
 
+    return stopped
+
+
+def test_the_beat_tells_a_job_that_its_lease_is_gone(url: str, db: Db, registry: Registry) -> None:
+    stopped = add_patient(registry)
     with working(url, registry) as (_, heard):
         job_id = enqueue(db, "patient")
         assert job_id
@@ -64,17 +70,7 @@ def test_a_job_whose_lease_ran_out_is_stopped_while_a_beat_hangs(
     url: str, db: Db, registry: Registry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The server stands still, and another one has been promoted: the job may run there by now."""
-    stopped, thawed = threading.Event(), threading.Event()
-
-    @registry.processor("patient")
-    def patient(job: Job) -> None:
-        while not thawed.wait(0.01):
-            try:
-                job.raise_if_cancelled()
-            except LeaseLost:
-                stopped.set()
-                raise
-
+    stopped, thawed = add_patient(registry), threading.Event()
     with working(url, registry, lease_for=timedelta(seconds=1), beat_every=timedelta(seconds=0.2)):
         job_id = enqueue(db, "patient")
         assert job_id
@@ -85,6 +81,7 @@ def test_a_job_whose_lease_ran_out_is_stopped_while_a_beat_hangs(
         finally:
             monkeypatch.undo()
             thawed.set()
+            stopped.set()  # else a job that was not stopped would go on
 
 
 def test_what_runs_is_seen_with_its_worker_and_since_when(url: str, db: Db, registry: Registry) -> None:

@@ -44,7 +44,6 @@ class Heartbeat:
         self._turn = threading.Lock()  # one beat at a time, and none after `leave`
         self._has_left = False
         self._has_declared = False
-        self._was_known = False  # our row was on the roster, and somebody has removed it
 
     def beat(self) -> roster.BeatAnswer:
         """Extends the leases before the roster: other workers take jobs by their leases, the roster only informs."""
@@ -57,13 +56,13 @@ class Heartbeat:
         with self._database.connection() as db:
             for start in range(0, len(jobs), _PAGE):
                 self._extend(db, jobs[start : start + _PAGE], sent_at)
-            is_known = self._has_declared
-            if not is_known:
-                roster.declare(db, self._member.declared, only_missing=self._was_known)
+            is_first = not self._has_declared
+            if is_first:
+                roster.declare(db, self._member.declared)
                 self._has_declared = True
             answer = roster.beat(db, self._member, self._report(jobs), lives_for=self._parts.settings.lease_for)
-            if is_known and answer.silent_for is None:  # a failover lost our row, and perhaps those of our kinds
-                self._has_declared, self._was_known = False, True
+            if answer.silent_for is None and not is_first:  # a failover lost our row, and perhaps those of our kinds
+                roster.declare(db, self._member.declared, only_missing=True)
             return answer
 
     def check_cancelled(self) -> None:
