@@ -252,6 +252,10 @@ def at_once(*calls: Callable[[], T]) -> list[T]:
 def until_blocking(db: Db) -> None:
     """Returns when somebody waits for a lock that this connection holds."""
     deadline = time.monotonic() + 60
-    waiting = "SELECT FROM pg_locks WHERE NOT granted AND pg_backend_pid() = ANY (pg_blocking_pids(pid))"
+    # not pg_locks, which shows a lock as not granted some moments before the wait for it begins
+    waiting = (
+        "SELECT FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND pg_backend_pid() = ANY (pg_blocking_pids(pid))"
+    )
     while not db.execute(waiting).fetchall():
         assert time.monotonic() < deadline, "nobody waits for us"
+        db.execute("SELECT pg_stat_clear_snapshot()")  # within a transaction, activity is read only once
