@@ -5,7 +5,8 @@ import threading
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
-from time import monotonic
+from queue import SimpleQueue
+from time import monotonic, sleep
 from typing import Any
 
 from apscheduler.events import (
@@ -15,12 +16,13 @@ from apscheduler.events import (
     JobExecutionEvent,
     JobSubmissionEvent,
 )
-from apscheduler.executors.pool import ThreadPoolExecutor
-from apscheduler.jobstores.base import JobLookupError
+from apscheduler.executors.base import BaseExecutor, MaxInstancesReachedError, run_job
+from apscheduler.job import Job
 from apscheduler.schedulers.background import BackgroundScheduler
 
 _SLEWED = timedelta(seconds=0.1)  # by so much the clock may drift before the plans follow it
 _LOOKS_EVERY = 1.0  # seconds between two looks at the clock, at most; the heartbeat runs as often
+_A_MOMENT = 0.00005  # seconds; the kernel makes it a tenth of a millisecond
 
 
 class _SteadyScheduler(BackgroundScheduler):  # type: ignore[misc]  # APScheduler has no types
@@ -31,13 +33,19 @@ class _SteadyScheduler(BackgroundScheduler):  # type: ignore[misc]  # APSchedule
         super().__init__(**options)
         self._clock_ahead = _clock_ahead()
 
-    def bring_forward(self, name: str, at: datetime) -> None:
-        """Makes a job run at this time, unless it runs earlier. The caller holds no lock that a listener takes, because
-        APScheduler may call listeners under its own."""
+    def bring_forward(self, name: str, seconds: float) -> None:
+        """Makes a job run within so many seconds. The caller holds no lock that a listener takes, because APScheduler
+        may call listeners under its own."""
         with self._jobstores_lock:  # else two threads could compare with the same time, and the later run be what stays
             job = self.get_job(name)
-            if job is not None and getattr(job, "next_run_time", None) and at < job.next_run_time:
+            if job is None or not getattr(job, "next_run_time", None):
+                return  # the worker was never started, or has stopped
+            at = datetime.now(UTC) + timedelta(seconds=seconds)
+            if seconds > 0 and at < job.next_run_time:
                 job.modify(next_run_time=at)
+        if seconds <= 0:  # not by way of APScheduler's thread, which took 0.13 ms of each pickup; the plan stays
+            with suppress(MaxInstancesReachedError):
+                self._lookup_executor(job.executor).submit_job(job, [at])
 
     def _process_jobs(self) -> float:
         """What APScheduler's thread does whenever it wakes. Returns how many seconds it sleeps then."""
@@ -48,6 +56,31 @@ class _SteadyScheduler(BackgroundScheduler):  # type: ignore[misc]  # APSchedule
                 job.modify(next_run_time=job.next_run_time + moved)
         sleeps_for = super()._process_jobs()  # None: there is no job
         return _LOOKS_EVERY if sleeps_for is None else min(sleeps_for, _LOOKS_EVERY)
+
+
+class _DutyThread(BaseExecutor):  # type: ignore[misc]  # APScheduler has no types
+    """The thread of one duty. With APScheduler's pool, a run would begin 0.04 ms later."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._runs: SimpleQueue[tuple[Job, list[datetime]] | None] = SimpleQueue()
+
+    def start(self, scheduler: BackgroundScheduler, alias: str) -> None:
+        super().start(scheduler, alias)
+        threading.Thread(target=self._work, name=f"duty {alias}", daemon=True).start()
+
+    def shutdown(self, wait: bool = True) -> None:  # noqa: ARG002 - nobody waits for a duty, which may hang
+        self._runs.put(None)
+
+    def _do_submit_job(self, job: Job, run_times: list[datetime]) -> None:
+        self._runs.put((job, run_times))
+        # otherwise the duty would begin only when this thread, which has the interpreter's lock, waits for something
+        sleep(_A_MOMENT)
+
+    def _work(self) -> None:
+        while run := self._runs.get():
+            job, run_times = run
+            self._run_job_success(job.id, run_job(job, job._jobstore_alias, run_times, self._logger.name))
 
 
 def _clock_ahead() -> timedelta:
@@ -88,7 +121,7 @@ class Duties:
         """`on_skip` is called for each run that was skipped because the run before it had not ended."""
         if on_skip:
             self._on_skip[name] = on_skip
-        self._scheduler.add_executor(ThreadPoolExecutor(1), name)
+        self._scheduler.add_executor(_DutyThread(), name)
         self._scheduler.add_job(
             self._guarded(name, duty),
             "interval",
@@ -110,7 +143,7 @@ class Duties:
             self._forward_to[name] = at
             if name in self._running:
                 return  # `_executed` applies it when this run ends
-        self._move(name, seconds)
+        self._scheduler.bring_forward(name, seconds)
 
     def wait_for(self, name: str, timeout: float) -> None:
         """Returns when the duty is not running, or after `timeout` seconds."""
@@ -129,16 +162,12 @@ class Duties:
             with suppress(RuntimeError):  # it runs without a thread where none could be started, and joins that last
                 self._scheduler.shutdown(wait=False)  # a duty may hang on a database that is away
 
-    def _move(self, name: str, seconds: float) -> None:
-        with suppress(JobLookupError):  # the worker was never started, or has stopped
-            self._scheduler.bring_forward(name, datetime.now(UTC) + timedelta(seconds=seconds))
-
     def _executed(self, event: JobExecutionEvent) -> None:
         """Applies what `bring_forward` remembered during the run: only from now on APScheduler accepts a new time."""
         with self._turn:
             at = self._forward_to.get(event.job_id)
         if at is not None:
-            self._move(event.job_id, max(0.0, at - monotonic()))
+            self._scheduler.bring_forward(event.job_id, at - monotonic())
 
     def _skipped(self, event: JobSubmissionEvent | JobExecutionEvent) -> None:
         on_skip = self._on_skip.get(event.job_id)

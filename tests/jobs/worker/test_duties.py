@@ -62,12 +62,12 @@ def test_duties_go_on_when_the_clock_of_the_host_is_set(clock: type[HostClock], 
 def test_who_brings_a_duty_forward_the_most_wins_whoever_comes_last(monkeypatch: pytest.MonkeyPatch) -> None:
     """A NOTIFY that came while a retry was planned: the claim waited for the retry's time."""
     ran, as_ever = threading.Semaphore(0), Job.modify
-    planning, at_once = threading.Event(), threading.Event()
+    planning, soon = threading.Event(), threading.Event()
 
     def modify(job: Job, **changes: object) -> Job:
         if threading.current_thread() is slow:
             planning.set()
-            at_once.wait(1)  # the other one may have to wait for us
+            soon.wait(1)  # the other one may have to wait for us
         return as_ever(job, **changes)
 
     duties = Duties(lambda name, error: pytest.fail(f"{name}: {error}"))
@@ -79,10 +79,59 @@ def test_who_brings_a_duty_forward_the_most_wins_whoever_comes_last(monkeypatch:
     try:
         slow.start()
         assert planning.wait(10)
-        duties.bring_forward("claim")
-        at_once.set()
+        duties.bring_forward("claim", 0.01)
+        soon.set()
         slow.join()
         duties._scheduler.resume()
         assert ran.acquire(timeout=10)
     finally:
         duties.stop()
+
+
+def test_a_duty_that_is_wanted_at_once_never_runs_twice_at_the_same_time_and_no_wish_is_lost() -> None:
+    at_work, most, runs = 0, 0, 0
+    begun, go_on = threading.Event(), threading.Event()
+
+    def duty() -> None:
+        nonlocal at_work, most, runs
+        at_work += 1
+        most = max(most, at_work)
+        begun.set()
+        go_on.wait(10)
+        at_work -= 1
+        runs += 1
+
+    duties = Duties(lambda name, error: pytest.fail(f"{name}: {error}"))
+    duties.add("claim", duty, timedelta(hours=1))
+    duties.start()
+    try:
+        duties.bring_forward("claim")
+        assert begun.wait(10)
+        for _ in range(5):
+            duties.bring_forward("claim")
+        begun.clear()
+        go_on.set()
+        assert begun.wait(10)  # one run for the five
+        duties.wait_for("claim", 10)
+        assert (most, runs) == (1, 2)
+    finally:
+        duties.stop()
+
+
+def test_a_duty_that_hangs_delays_no_stop() -> None:
+    begun, released = threading.Event(), threading.Event()
+
+    def hang() -> None:
+        begun.set()
+        released.wait(60)
+
+    duties = Duties(lambda name, error: pytest.fail(f"{name}: {error}"))
+    duties.add("hangs", hang, timedelta(hours=1), at_once=True)
+    duties.start()
+    assert begun.wait(10)
+    duties.stop()
+    duties.bring_forward("hangs")  # after the stop: nothing happens
+    thread = next(one for one in threading.enumerate() if one.name == "duty hangs")
+    released.set()
+    thread.join(10)
+    assert not thread.is_alive()
