@@ -1,9 +1,9 @@
 """How a worker claims jobs: as many as it has free slots, and a few more of kinds that run for milliseconds."""
 
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from time import monotonic
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import psycopg
 from psycopg import Connection
@@ -43,6 +43,14 @@ class Executors(Protocol):
     def hand_back(self, name: str) -> None:
         """Gives jobs that wait in an executor for a slot back to the queue."""
         ...
+
+
+class _Space(NamedTuple):
+    """How many jobs of a kind we can take, and how many of them find a free slot at once."""
+
+    kind: str
+    at_most: int
+    at_once: int
 
 
 class Claimer:
@@ -103,7 +111,7 @@ class Claimer:
     def has_room(self) -> bool:
         """Would a claim now find a free slot? Called after each settle, so it must be cheap."""
         return (self.suspects_wait and not len(self._held_jobs)) or any(
-            self._space(name, kind)[0] for name in tuple(self._backlog) for kind in self._kinds_of[name]
+            space.at_most for name in tuple(self._backlog) for space in self._spaces(name, self._kinds_of[name])
         )
 
     @property
@@ -124,23 +132,24 @@ class Claimer:
     def _wanted(self) -> list[Wanted]:
         wanted = []
         for number, (name, kinds) in enumerate(self._kinds_of.items()):
-            for kind in self._admission.let_in(kinds):
-                at_most, at_once = self._space(name, kind)
+            for kind, at_most, at_once in self._spaces(name, self._admission.let_in(kinds)):
                 if at_most:
                     wanted.append(Wanted(kind, number, self._admission.at_most(kind, at_most), at_once))
                 else:
                     self._backlog.add(name)  # this claim does not ask for the kind, so jobs of it may be left
         return wanted
 
-    def _space(self, name: str, kind: str) -> tuple[int, int]:
-        """Returns how many jobs of a kind we can take, and how many of them find a free slot at once."""
+    def _spaces(self, name: str, kinds: Collection[str]) -> Iterator[_Space]:
+        """The space that an executor has for each of these kinds of its own."""
         executor, pace = self._by_name[name], self._parts.pace
         free = executor.slots - executor.load()
-        ahead = pace.ahead(kind, self._slots_free_soon(executor), 2 * self._batch_size) if executor.prefetches else 0
-        space = min(free + ahead, self._batch_size)
-        if space <= 0 or (free <= 0 and space < min(ahead, self._batch_size) // 2):
-            return 0, 0  # all slots are busy and half of the jobs read ahead are still here: not worth a statement
-        return space, max(0, min(free, space))
+        free_soon = self._slots_free_soon(executor) if executor.prefetches else 0
+        for kind in kinds:
+            ahead = pace.ahead(kind, free_soon, 2 * self._batch_size)
+            space = min(free + ahead, self._batch_size)
+            if space <= 0 or (free <= 0 and space < min(ahead, self._batch_size) // 2):
+                space = 0  # all slots are busy and half of the jobs read ahead are still here: not worth a statement
+            yield _Space(kind, space, max(0, min(free, space)))
 
     def _slots_free_soon(self, executor: Executor, within: float = AHEAD) -> int:
         """Counts slots that run nothing, or that started a job of a quick kind less than `within` seconds ago."""
