@@ -1,6 +1,7 @@
 """The role of the product: a real worker process, with processors that do nothing or wait for a millisecond."""
 
 import asyncio
+import gc
 import os
 import threading
 import uuid
@@ -41,6 +42,7 @@ class TracedRuntime(Runtime):
 
 
 def main() -> None:
+    gc.freeze()  # as every command of snapapp does after its imports
     options = pipes.read()
     registry = Registry()
     picked: list[tuple[int, float]] = []
