@@ -209,7 +209,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     reasons = [str(report.longrepr) for report in terminalreporter.stats.get("skipped", ())]
     for words, advice in _TO_HAVE.items():
         if skipped := sum(words in reason for reason in reasons):
-            terminalreporter.write_line(f"{skipped} tests were skipped that need {advice}")
+            terminalreporter.write_line(f"{skipped} skipped for want of {advice}")
 
 
 # --- what tests ask for -----------------------------------------------------------------------------------------
