@@ -19,6 +19,11 @@ from snapapp.bench.server import BenchServer
 
 Measure = Callable[[BenchServer, Plan, Step], list[Measurement]]
 
+
+def _beside_peers(server: BenchServer, plan: Plan, step: Step) -> list[Measurement]:
+    return [*drain.measure_peers(server, plan, step), *enqueue.measure_peers(server, plan, step)]
+
+
 _MEASURES: dict[str, Measure] = {
     "enqueue": enqueue.measure,
     "drain": drain.measure,
@@ -28,7 +33,7 @@ _MEASURES: dict[str, Measure] = {
     "idle": idle.measure,
     "claim": claims.measure,
     "neighbours": neighbours.measure,
-    "versus": drain.measure_peers,
+    "versus": _beside_peers,
     "steady": steady.measure,
     "web": web.measure,
 }

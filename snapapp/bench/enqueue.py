@@ -1,5 +1,5 @@
 """Measures how many jobs a second can be enqueued, one by one and in bulk, beside plain INSERTs of the same rows into
-the same table."""
+the same table; and one by one beside other queues."""
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -8,8 +8,10 @@ from time import perf_counter
 
 import sqlalchemy
 
+from snapapp.bench.drain import PEERS
 from snapapp.bench.plan import KIND, Plan, Step
-from snapapp.bench.report import Measurement
+from snapapp.bench.processes import BenchProcess
+from snapapp.bench.report import Measurement, Target
 from snapapp.bench.server import BenchServer, Db, connect
 from snapapp.jobs.adding import enqueue, enqueue_many
 from snapapp.jobs.rows.database import sqlalchemy_url
@@ -55,6 +57,36 @@ def measure(server: BenchServer, plan: Plan, step: Step) -> list[Measurement]:
     ]
 
 
+def measure_peers(server: BenchServer, plan: Plan, step: Step) -> list[Measurement]:
+    return [_measure_peer(server, plan, step, name) for name in plan.versus]
+
+
+def _measure_peer(server: BenchServer, plan: Plan, step: Step, name: str) -> Measurement:
+    peer, ours, theirs = PEERS[name], "ours", "theirs"
+    rates: dict[str, list[float]] = {ours: [], theirs: []}
+    for run in range(plan.runs):
+        step(f"enqueue {plan.singles:,} one by one, and with {peer.title}, run {run + 1}")
+        with (
+            server.database() as url,
+            server.database(migrated=False) as peer_url,
+            connect(url) as db,
+            BenchProcess(peer.role, url=peer_url, task="enqueue") as process,
+        ):
+            process.receive()
+            ways = {ours: _singly_over(db), theirs: _in_process(process)}
+            for way, rate in _in_turns(ways, plan.singles, _SLICE):
+                rates[way].append(rate)
+    return Measurement(
+        name=f"versus.{name}.enqueue",
+        what=f"enqueue, a commit each, versus {peer.title}",
+        unit="jobs/s",
+        ours=rates[ours],
+        beside=rates[theirs],
+        beside_is=peer.title,
+        target=Target("ratio", "at least", 1.0),
+    )
+
+
 def _in_turns(ways: Mapping[str, Way], count: int, slice_of: int) -> Iterator[tuple[str, float]]:
     """Measures all ways into one table, a slice each in turn, so that changes of the disk's speed affect all of
     them."""
@@ -74,6 +106,14 @@ def _singly_over(db: Db | sqlalchemy.Connection) -> Way:
     def insert(numbers: Numbers) -> None:
         for number in numbers:
             enqueue(db, KIND, {"number": number})
+
+    return insert
+
+
+def _in_process(process: BenchProcess) -> Way:
+    def insert(numbers: Numbers) -> None:
+        process.send(jobs=len(numbers))
+        process.receive()
 
     return insert
 

@@ -77,13 +77,13 @@ def test_an_idle_transaction_outlasts_the_patience_of_its_server(url: str, db: D
 
 
 @pytest.mark.parametrize("peer", plan.PEERS)
-def test_a_peer_drains_the_same_queue(server: Postgres, peer: str) -> None:
+def test_a_peer_fills_and_drains_the_same_queue(server: Postgres, peer: str) -> None:
     if not find_spec(peer):
         pytest.skip("type: make peers")
     asked = TINY | {"scenarios": ("versus",), "versus": (peer,), "processes": (1,)}
     found = bench.run(server.url_of("postgres"), bench.Plan(**asked))  # type: ignore[arg-type]
     assert found.failures == []
-    assert {one.name for one in found.measurements} >= {f"versus.{peer}.1"}
+    assert {one.name for one in found.measurements} >= {f"versus.{peer}.1", f"versus.{peer}.enqueue"}
 
 
 def test_the_command_prints_json_and_nothing_else(server: Postgres, capsys: pytest.CaptureFixture[str]) -> None:

@@ -32,6 +32,18 @@ async def prepare(told: dict[str, Any]) -> None:
     pipes.say(done=True)
 
 
+async def enqueue(told: dict[str, Any]) -> None:
+    """Enqueues as many as it is told, one by one, and says when it has."""
+    connection = await import_module("asyncpg").connect(told["url"])
+    queries = import_module("pgqueuer").Queries.from_asyncpg_connection(connection)
+    await queries.install()
+    pipes.say(ready=True)
+    while True:
+        for number in range(pipes.read()["jobs"]):
+            await queries.enqueue(KIND, b'{"number": %d}' % number, 0)
+        pipes.say(done=True)
+
+
 async def drain(told: dict[str, Any]) -> None:
     pool = await import_module("asyncpg").create_pool(told["url"], min_size=2, max_size=6)
     manager = import_module("pgqueuer").PgQueuer.from_asyncpg_pool(pool)
@@ -54,7 +66,8 @@ def run(work: Coroutine[Any, Any, None]) -> None:
 
 def main() -> None:
     told = pipes.read()
-    run(prepare(told) if told["task"] == "prepare" else drain(told))
+    tasks = {"prepare": prepare, "drain": drain, "enqueue": enqueue}
+    run(tasks[told["task"]](told))
 
 
 if __name__ == "__main__":
