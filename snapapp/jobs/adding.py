@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from itertools import chain, islice
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypedDict, TypeGuard, Unpack
 from uuid import UUID
 
 import psycopg
@@ -205,7 +205,7 @@ def _checked_spec(given: object) -> _Spec:
 
 
 def _checked(given: object) -> _Spec:
-    if not isinstance(given, Mapping):
+    if not _is_mapping(given):
         raise InvalidJob(f"each job must be a mapping of enqueue's arguments, not {given!r:.100}")
     spec: _Spec = {}
     for name, value in given.items():
@@ -224,6 +224,10 @@ def _checked(given: object) -> _Spec:
     if spec.get("after") and spec.get("on_conflict") == "replace":
         raise InvalidJob("a job with parents cannot replace another")
     return spec
+
+
+def _is_mapping(value: object) -> TypeGuard[Mapping[Any, Any]]:
+    return type(value) is dict or isinstance(value, Mapping)  # nearly all are dicts, and the second test takes longer
 
 
 def _fill_in_declared(spec: _Spec) -> None:
@@ -306,7 +310,7 @@ def _check_tenant(name: str, value: object) -> None:
 
 
 def _check_payload(_name: str, value: object) -> None:
-    if not isinstance(value, Mapping) and not payloads.is_typed(value):
+    if not _is_mapping(value) and not payloads.is_typed(value):
         raise InvalidJob(f"the payload must be a JSON object, not {type(value).__name__}")
 
 
