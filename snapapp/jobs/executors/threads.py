@@ -4,13 +4,11 @@ lock."""
 import threading
 from collections.abc import Callable
 from queue import Empty, SimpleQueue
-from time import sleep
 
 from snapapp.jobs.errors import JobsError
 from snapapp.jobs.executors import Work
 from snapapp.jobs.model import Job
-
-_A_MOMENT = 0.00005  # seconds; the kernel makes it a tenth of a millisecond
+from snapapp.jobs.os.threads import let_it_begin
 
 
 class ThreadExecutor:
@@ -47,10 +45,8 @@ class ThreadExecutor:
         put = self._buffer.put
         for job in jobs:
             put(job)
-        # A waiting slot would begin only when this thread, which has the interpreter's lock, waits for something. With
-        # more jobs than slots this thread should rather go on: the drain lost a sixth of its speed.
-        if slots_suffice:
-            sleep(_A_MOMENT)
+        if slots_suffice:  # otherwise this thread should rather go on: the drain lost a sixth of its speed
+            let_it_begin()
 
     def take_back(self) -> list[Job]:
         jobs: list[Job] = []

@@ -1,12 +1,21 @@
-"""Runs a call that may hang for ever, in a thread that nobody has to wait for."""
+"""Threads: a call that may hang for ever, in one that nobody has to wait for; and a chance for one to begin."""
 
 from collections.abc import Callable
 from concurrent.futures import Future
 from contextvars import copy_context
 from threading import Thread
+from time import sleep
 from typing import Any, TypeVar
 
 T = TypeVar("T")
+
+_A_MOMENT = 0.00005  # seconds; the kernel makes it a tenth of a millisecond
+
+
+def let_it_begin() -> None:
+    """For a thread that has just been given something to do: it would begin only when this one, which has the
+    interpreter's lock, waits for something."""
+    sleep(_A_MOMENT)
 
 
 def in_a_thread(name: str, act: Callable[..., T], *arguments: Any) -> Future[T]:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from queue import SimpleQueue
-from time import monotonic, sleep
+from time import monotonic
 from typing import Any
 
 from apscheduler.events import (
@@ -20,9 +20,10 @@ from apscheduler.executors.base import BaseExecutor, MaxInstancesReachedError, r
 from apscheduler.job import Job
 from apscheduler.schedulers.background import BackgroundScheduler
 
+from snapapp.jobs.os.threads import let_it_begin
+
 _SLEWED = timedelta(seconds=0.1)  # by so much the clock may drift before the plans follow it
 _LOOKS_EVERY = 1.0  # seconds between two looks at the clock, at most; the heartbeat runs as often
-_A_MOMENT = 0.00005  # seconds; the kernel makes it a tenth of a millisecond
 
 
 class _SteadyScheduler(BackgroundScheduler):  # type: ignore[misc]  # APScheduler has no types
@@ -74,8 +75,7 @@ class _DutyThread(BaseExecutor):  # type: ignore[misc]  # APScheduler has no typ
 
     def _do_submit_job(self, job: Job, run_times: list[datetime]) -> None:
         self._runs.put((job, run_times))
-        # otherwise the duty would begin only when this thread, which has the interpreter's lock, waits for something
-        sleep(_A_MOMENT)
+        let_it_begin()
 
     def _work(self) -> None:
         while run := self._runs.get():
