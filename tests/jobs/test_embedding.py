@@ -238,7 +238,7 @@ def test_hooks_run_in_order_and_are_undone_in_the_other(url: str, db: Db) -> Non
     assert done == ["open one", "open two", "close two", "close one"]
 
 
-@pytest.mark.parametrize("missing", ["slot-1", "APScheduler"])
+@pytest.mark.parametrize("missing", ["slot-1", "duty heartbeat", "APScheduler"])
 @pytest.mark.usefixtures("nothing_declared")
 def test_a_worker_whose_threads_cannot_all_be_started_leaves_none_behind(
     url: str, monkeypatch: pytest.MonkeyPatch, missing: str

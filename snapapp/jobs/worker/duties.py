@@ -101,6 +101,7 @@ class Duties:
         logger.setLevel(logging.ERROR)  # below ERROR it logs skipped runs, which are intended
         self._scheduler = _SteadyScheduler(timezone=UTC, logger=logger)
         self._on_error = on_error
+        self._threads: list[_DutyThread] = []
         self._on_skip: dict[str, Callable[[], None]] = {}
         self._running: set[str] = set()  # written by the duties
         self._forward_to: dict[str, float] = {}  # duty -> when it should run next, monotonic; under the lock
@@ -121,7 +122,8 @@ class Duties:
         """`on_skip` is called for each run that was skipped because the run before it had not ended."""
         if on_skip:
             self._on_skip[name] = on_skip
-        self._scheduler.add_executor(_DutyThread(), name)
+        self._threads.append(_DutyThread())
+        self._scheduler.add_executor(self._threads[-1], name)
         self._scheduler.add_job(
             self._guarded(name, duty),
             "interval",
@@ -155,7 +157,12 @@ class Duties:
         return bool(self._scheduler.running)
 
     def start(self) -> None:
-        self._scheduler.start()
+        try:
+            self._scheduler.start()
+        except RuntimeError:  # a thread cannot be started: APScheduler would leave those before it behind
+            for thread in self._threads:
+                thread.shutdown()
+            raise
 
     def stop(self) -> None:
         if self._scheduler.running:
